@@ -58,7 +58,7 @@ impl fmt::Display for ZoneSetting {
 
 /// A word that is not a [`ZoneSetting`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{0:?}: a zone is set to read-only, offline or restored")]
+#[error("{0:?}: not a zone condition; use read-only, offline or restored")]
 pub struct UnknownSetting(pub String);
 
 impl FromStr for ZoneSetting {

@@ -25,7 +25,7 @@ pub struct Identity(NonZeroU128);
 /// A text that is not an identity.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "{0:?} is no UUID: 32 hexadecimal digits, as in 67e55044-10b1-426f-9247-bb680e5fe0c8, and not all zero"
+    "{0:?} is not a UUID: expected 32 hexadecimal digits, as in 67e55044-10b1-426f-9247-bb680e5fe0c8, and not all zero"
 )]
 pub struct NotAnIdentity(String);
 

@@ -127,7 +127,7 @@ fn image_is_opened_as_its_name_says() {
     fs::rename(dir.path().join("d"), dir.path().join("d,e")).unwrap();
     let error = refused(dir.path(), "info image:d,e", DEVICE);
     assert!(
-        error.ends_with("at \"e\": no such option; a path with a comma stands in brackets: `image:[PATH]`"),
+        error.ends_with("at \"e\": no such option; a path with a comma needs brackets: `image:[PATH]`"),
         "{error}"
     );
     for name in ["d,e", "./d,e", "image:[d,e]", "image:[d,e],readonly=1"] {
@@ -771,7 +771,7 @@ fn mistaken_names_are_told_with_what_to_do() {
     assert!(error.ends_with("image needs a path: `image:PATH`"), "{error}");
     fs::write(dir.path().join("t"), "mine").unwrap();
     let error = refused(dir.path(), "info trace:file=t+null:", DEVICE);
-    assert!(error.ends_with("t: exists already; with overwrite=1 it is replaced"), "{error}");
+    assert!(error.ends_with("t: already exists; overwrite=1 replaces it"), "{error}");
     assert_eq!(fs::read(dir.path().join("t")).unwrap(), b"mine");
     let error = refused(dir.path(), "report d --offset 2G", USAGE);
     assert!(error.ends_with("sector 4194304 lies beyond its end, which is at 2097152"), "{error}");

@@ -165,7 +165,7 @@ pub enum OptionsError {
     #[error("blocksize of {0} bytes is not a power of two from 512 to 4096")]
     BlockSize(u32),
     /// A size is not a multiple of the block size.
-    #[error("{option} of {bytes} bytes is not a multiple of the block of {block}")]
+    #[error("{option} of {bytes} bytes is not a multiple of the block size of {block}")]
     NotBlocks {
         /// Name of the option.
         option: &'static str,
@@ -175,7 +175,7 @@ pub enum OptionsError {
         block: u32,
     },
     /// A number is out of range.
-    #[error("{option} of {value} does not lie between {min} and {max}")]
+    #[error("{option} of {value} is not between {min} and {max}")]
     Range {
         /// Name of the option.
         option: &'static str,

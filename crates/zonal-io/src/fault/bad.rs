@@ -31,7 +31,7 @@ pub struct BadRange {
 #[non_exhaustive]
 pub enum BadRangeError {
     /// Does not start with `+` or `-`.
-    #[error("a range of bad blocks begins with + to add it or - to take it away")]
+    #[error("a range of bad blocks starts with + to add it or - to remove it")]
     NoSign,
     /// Not two numbers.
     #[error("a range of bad blocks is two sectors, `+first-last`")]

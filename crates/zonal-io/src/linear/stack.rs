@@ -11,10 +11,10 @@ use zonal_core::{Geometry, GeometryError, Personality, Sector, Sectors, ZoneDesc
 #[non_exhaustive]
 pub enum LinearError {
     /// There are no devices.
-    #[error("there is no device to make one of")]
+    #[error("no devices to combine")]
     Nothing,
     /// The range is empty or exceeds the device.
-    #[error("zones {first} to {end} (not included) are no zones of {device}, which has {zones}")]
+    #[error("zones {first}..{end} are not on {device}, which has {zones} zones")]
     Range {
         /// Device.
         device: String,
@@ -60,19 +60,19 @@ pub enum LinearError {
         first: String,
     },
     /// Conventional zones would follow sequential ones.
-    #[error("{device} has conventional zones, which can only come before all sequential ones")]
+    #[error("{device} has conventional zones, which have to precede all sequential zones")]
     ConventionalInside {
         /// Device that does not fit.
         device: String,
     },
     /// A device other than the last ends in a smaller zone.
-    #[error("{device} ends in a smaller zone, which only the last device may do")]
+    #[error("{device} ends in a smaller zone; only the last device may")]
     SmallerZoneInside {
         /// Device that does not fit.
         device: String,
     },
     /// A device occurs twice.
-    #[error("{device} is there twice")]
+    #[error("{device} is given twice")]
     Twice {
         /// Device.
         device: String,

@@ -250,7 +250,7 @@ fn devices_that_do_not_fit_are_refused_one_by_one() {
     let personality = EmulatedOptions { personality: Personality::Zbc, ..base() };
     assert!(wrong(&[base(), personality]).contains("follows Zbc"));
     let conventional = EmulatedOptions { zone_nr_conv: 2, ..base() };
-    assert!(wrong(&[base(), conventional.clone()]).contains("before all sequential"));
+    assert!(wrong(&[base(), conventional.clone()]).contains("precede all sequential"));
     assert!(concat(&[conventional, base()]).is_ok());
     let whole = EmulatedOptions { zone_capacity: 0, ..base() };
     let smaller = EmulatedOptions { size: (7 * 64 + 8) * 512, ..whole.clone() };
@@ -407,9 +407,9 @@ fn names_lead_to_ranges_and_concatenations() {
     let nested = format!("linear:zone=8,zones=16+concat:[{small}][concat:[{small}][{small}]]");
     assert_eq!((zones(&nested), open(&nested).unwrap().info().name.as_str()), (16, nested.as_str()));
     for (name, place, about) in [
-        (format!("linear:zone=16+{small}"), "linear:zone=16", "no zones of null"),
-        (format!("linear:zone=3,zones=0+{small}"), "linear:zone=3,zones=0", "no zones of null"),
-        (format!("linear:zones=4294967295+{small}"), "linear:zones=4294967295", "no zones of null"),
+        (format!("linear:zone=16+{small}"), "linear:zone=16", "are not on null"),
+        (format!("linear:zone=3,zones=0+{small}"), "linear:zone=3,zones=0", "are not on null"),
+        (format!("linear:zones=4294967295+{small}"), "linear:zones=4294967295", "are not on null"),
         (format!("concat:[{small}][null:siz=3]"), "siz", "did you mean \"size\"?"),
         (format!("concat:[{small}][null:size=1M,zone_size=128k]"), "", "zones of 256 sectors"),
         (format!("concat:[{small}]x"), "x", "in brackets"),
@@ -418,7 +418,7 @@ fn names_lead_to_ranges_and_concatenations() {
         ("concat:[]".to_owned(), "", "is empty"),
         ("concat:]".to_owned(), "]", "in brackets"),
         ("concat:[missing.img]".to_owned(), "missing.img", "missing.img"),
-        (format!("{}null{}", "concat:[".repeat(20), "]".repeat(20)), "", "inside each other"),
+        (format!("{}null{}", "concat:[".repeat(20), "]".repeat(20)), "", "nested"),
     ] {
         let error = open(&name).err().unwrap_or_else(|| panic!("{name} is fine"));
         assert_eq!(error.name(), name);

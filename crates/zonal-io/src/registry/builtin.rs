@@ -43,7 +43,7 @@ pub(super) fn register(registry: &mut Registry) {
         let image = image_options(&mut options)?;
         options
             .finish()
-            .map_err(|error| error.hinting("a path with a comma stands in brackets: `image:[PATH]`"))?;
+            .map_err(|error| error.hinting("a path with a comma needs brackets: `image:[PATH]`"))?;
         Ok(open_image(PathBuf::from(path), image))
     });
     registry.set_path_kind("image");
@@ -147,7 +147,7 @@ fn trace_to_file(
     let mut how = File::options();
     how.write(true);
     if overwrite && crate::image::is_image(path) {
-        return Err(format!("{}: an image, which no trace replaces", path.display()).into());
+        return Err(format!("{}: is an image; a trace never replaces an image", path.display()).into());
     }
     if overwrite {
         how.create(true).truncate(true)
@@ -156,9 +156,9 @@ fn trace_to_file(
     };
     let file = how.open(path).map_err(|e| match e.kind() {
         io::ErrorKind::AlreadyExists => {
-            format!("{}: exists already; with overwrite=1 it is replaced", path.display())
+            format!("{}: already exists; overwrite=1 replaces it", path.display())
         }
-        _ => format!("{}: cannot make the trace: {e}", path.display()),
+        _ => format!("{}: cannot create the trace: {e}", path.display()),
     })?;
     Ok(Trace::to_writer(inner, Box::new(BufWriter::new(file)))?)
 }
@@ -198,6 +198,6 @@ fn read_emulated(options: &mut Options<'_>, defaults: EmulatedOptions) -> Result
     let locks = [("zone", Locking::Zone), ("device", Locking::Device)];
     options.choice("lock", &locks, &mut o.lock)?;
     options.refuse("cache_size", "this device has no volatile cache; an image file has one")?;
-    options.refuse("memory_backed", "the device kind says so: null keeps no data, ram does")?;
+    options.refuse("memory_backed", "decided by the device kind: null keeps no data, ram does")?;
     Ok(o)
 }

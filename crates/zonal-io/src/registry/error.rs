@@ -136,7 +136,7 @@ impl fmt::Display for NameProblem {
                 f.write_str("no such kind of device")?;
                 match nearest {
                     Some(_) => suggest(f, *nearest),
-                    None => write!(f, "; there are {}, and paths", known.join(", ")),
+                    None => write!(f, "; known kinds: {}; or give a path", known.join(", ")),
                 }
             }
             NameProblem::NothingWrapped => {
@@ -146,9 +146,9 @@ impl fmt::Display for NameProblem {
                 f.write_str("needs names of devices, each in brackets: `[name][name]`")
             }
             NameProblem::OpenBracket => {
-                f.write_str("a path that begins with a bracket stands in brackets that match: `[PATH]`")
+                f.write_str("a path that begins with a bracket needs matching brackets around it: `[PATH]`")
             }
-            NameProblem::AfterBracket => f.write_str("after a path in brackets come a comma and options"),
+            NameProblem::AfterBracket => f.write_str("after the brackets, expected a comma and options"),
             NameProblem::EmptyOption => f.write_str("an option is missing between commas"),
             NameProblem::UnknownOption { nearest: None, hint: Some(hint) } => {
                 write!(f, "no such option; {hint}")
@@ -163,10 +163,10 @@ impl fmt::Display for NameProblem {
                 "not a size: a number of bytes, or a number with a unit such as 4K, 256MiB or 28TB",
             ),
             NameProblem::NotANumber => f.write_str("not a whole number"),
-            NameProblem::Zero => f.write_str("has to be 1 at least"),
+            NameProblem::Zero => f.write_str("has to be at least 1"),
             NameProblem::NotAFlag => f.write_str("has to be 0 or 1"),
             NameProblem::NotAChoice { choices } => write!(f, "has to be one of {}", choices.join(", ")),
-            NameProblem::TooLarge { max } => write!(f, "too large, the largest value is {max}"),
+            NameProblem::TooLarge { max } => write!(f, "too large: at most {max}"),
             NameProblem::NotHere { why } => f.write_str(why),
             NameProblem::Refused(error) => error.fmt(f),
         }

@@ -148,7 +148,7 @@ impl<'a> Part<'a> {
     /// Parses the device name in `name[at]`.
     fn device(&self, at: Range<usize>) -> Result<Plan, NameError> {
         if self.depth == DEPTH_MAX {
-            return Err(self.refused(format!("more than {DEPTH_MAX} devices inside each other")));
+            return Err(self.refused(format!("more than {DEPTH_MAX} nested devices")));
         }
         self.registry.parse_piece(self.name, at, self.depth + 1)
     }

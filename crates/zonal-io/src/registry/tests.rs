@@ -51,7 +51,7 @@ fn unknown_words_get_the_nearest_known_one() {
     complains(
         "xyzzy:size=1G",
         "xyzzy",
-        "there are concat, image, null, ram, fault, linear, trace, and paths",
+        "known kinds: concat, image, null, ram, fault, linear, trace; or give a path",
     );
     assert!(!problem("null:frobnicate=1").0.contains("did you mean"));
 }
@@ -66,7 +66,7 @@ fn wrong_values_are_named_with_their_place() {
     complains("null:size=1.5G", "1.5G", "not a size");
     complains("null:size=16384P", "16384P", "too large");
     complains("null:size=99999999999999999999", "99999999999999999999", "too large");
-    complains("null:zone_max_open=4294967296", "4294967296", "largest value is 4294967295");
+    complains("null:zone_max_open=4294967296", "4294967296", "at most 4294967295");
     complains("null:zone_max_open=1k", "1k", "not a whole number");
     complains("null:fua=yes", "yes", "0 or 1");
     complains("null:complete=later", "later", "one of inline, poll");
@@ -224,20 +224,20 @@ fn wrong_options_of_an_image_are_named_with_their_place() {
     complains(
         "image:d,size=1G",
         "size",
-        "no such option; a path with a comma stands in brackets: `image:[PATH]`",
+        "no such option; a path with a comma needs brackets: `image:[PATH]`",
     );
-    complains("image:a,b.img", "b.img", "a path with a comma stands in brackets: `image:[PATH]`");
+    complains("image:a,b.img", "b.img", "a path with a comma needs brackets: `image:[PATH]`");
     complains("image:d,", "", "missing between commas");
     complains("image:d,,threads=1", "", "missing between commas");
     complains("image:d,threads=1,threads=2", "threads", "twice");
-    complains("image:d,threads=257", "257", "largest value is 256");
-    complains("image:d,submit_queues=0", "submit_queues=0", "1 at least");
-    complains("image:d,hw_queue_depth=0", "hw_queue_depth=0", "1 at least");
-    complains("image:d,max_sectors=0", "max_sectors=0", "1 at least");
-    complains("image:d,submit_queues=65537", "65537", "largest value is 65536");
+    complains("image:d,threads=257", "257", "at most 256");
+    complains("image:d,submit_queues=0", "submit_queues=0", "at least 1");
+    complains("image:d,hw_queue_depth=0", "hw_queue_depth=0", "at least 1");
+    complains("image:d,max_sectors=0", "max_sectors=0", "at least 1");
+    complains("image:d,submit_queues=65537", "65537", "at most 65536");
     complains("image:d,readonly=yes", "yes", "0 or 1");
-    complains("image:[d", "[d", "brackets that match");
-    complains("image:[d]x", "x", "come a comma and options");
+    complains("image:[d", "[d", "matching brackets");
+    complains("image:[d]x", "x", "expected a comma and options");
     complains("image:,threads=1", "image:,threads=1", "image needs a path");
     complains("image:[]", "image:[]", "image needs a path");
 }

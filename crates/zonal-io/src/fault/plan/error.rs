@@ -47,7 +47,7 @@ pub enum PlanProblem {
         found: &'static str,
     },
     /// A number out of range.
-    #[error("has to lie between {min} and {max}")]
+    #[error("has to be between {min} and {max}")]
     OutOfBounds {
         /// Smallest value.
         min: u64,
@@ -70,10 +70,10 @@ pub enum PlanProblem {
     #[error("a rule of this kind needs `{0}`")]
     Missing(&'static str),
     /// Two keys that are equivalent or exclude each other.
-    #[error("`{0}` and `{1}` do not go together")]
+    #[error("`{0}` and `{1}` cannot be combined")]
     Conflict(&'static str, &'static str),
     /// A fault that applies to none of the rule's operations.
-    #[error("this fault happens to other operations only: {0}")]
+    #[error("this fault applies only to other operations: {0}")]
     CannotHappen(&'static str),
     /// More rules or a longer text than allowed.
     #[error("{what}: at most {max}")]
