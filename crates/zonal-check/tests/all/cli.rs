@@ -48,7 +48,7 @@ fn create_needs_a_size_and_replaces_nothing() {
     let dir = drive();
     let before = fs::metadata(dir.path().join("d")).unwrap().len();
     let error = refused(dir.path(), "create d --size 2G", DEVICE);
-    assert_eq!(error, "zonal: d: exists already; an image is never created over a file");
+    assert_eq!(error, "zonal: d: already exists; an image never replaces a file");
     assert_eq!(fs::metadata(dir.path().join("d")).unwrap().len(), before);
     refused(dir.path(), "create e", USAGE);
     refused(dir.path(), "create e --size 1Q", USAGE);

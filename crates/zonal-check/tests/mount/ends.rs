@@ -172,7 +172,7 @@ fn what_cannot_be_mounted_is_said_in_one_line() {
         ("mount image:d.img m -o writebak", 2, "writebak: no such option; writeback is one"),
         ("mount image:d.img m -o dirty=0", 2, "dirty=0: it takes 1 MiB to 64 GiB"),
         ("mount image:d.img m -o max_open_zones=0", 2, "max_open_zones=0: it takes a zone at least"),
-        ("mount ./m m", 4, "it is a directory, and no device"),
+        ("mount ./m m", 4, "is a directory, not a device"),
         ("mount image:d.img nowhere", 1, "nowhere: No such file"),
         ("mount image:d.img file", 1, "file: not a directory"),
         ("mount image:none.img m", 4, "none.img"),

@@ -178,7 +178,7 @@ impl ImageOptions {
             None => Err(OptionsError::Range {
                 option: "size",
                 value: geometry.sectors().bytes(),
-                range: "less than 2^63, where files end",
+                range: "less than 2^63, the limit of files",
             }),
         }
     }
@@ -200,7 +200,7 @@ impl ImageOptions {
             return Err(OptionsError::Range {
                 option: "the number of zones",
                 value: geometry.zones().into(),
-                range: "at most 2^24; larger zones make it smaller",
+                range: "at most 2^24; use larger zones",
             });
         }
         Ok(geometry)

@@ -129,7 +129,7 @@ impl Current {
         let written = self.backing.write_at(&bytes, words.start).and_then(|()| self.stamp(Some(cache)));
         if let Err(e) = written {
             eprintln!(
-                "zonal: what is not flushed will be lost if this process is killed: noting the zones' states: {e}"
+                "zonal: cannot store the zones' states: {e}; unflushed data is lost if this process is killed"
             );
             return self.stamp(None).map(|()| false);
         }

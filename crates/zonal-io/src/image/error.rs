@@ -9,9 +9,9 @@ use zonal_core::GeometryError;
 /// Reason that a path is not an image file.
 fn no_file(path: &Path) -> &'static str {
     if path.is_dir() {
-        "it is a directory, and no device"
+        "is a directory, not a device"
     } else {
-        "not a plain file, as an image is; real drives are not supported yet"
+        "not a regular file; real drives are not supported yet"
     }
 }
 
@@ -20,7 +20,7 @@ fn no_file(path: &Path) -> &'static str {
 #[non_exhaustive]
 pub enum ImageError {
     /// The file exists; an image never replaces a file.
-    #[error("{}: exists already; an image is never created over a file", .path.display())]
+    #[error("{}: already exists; an image never replaces a file", .path.display())]
     Exists {
         /// Path of the file.
         path: PathBuf,
@@ -74,7 +74,7 @@ pub enum ImageError {
         fault: HeaderError,
     },
     /// The length of the file does not match its header.
-    #[error("{}: the file has {found} bytes but its header asks for {expected}: truncated or grown", .path.display())]
+    #[error("{}: truncated or extended: the file has {found} bytes, its header says {expected}", .path.display())]
     Length {
         /// Path of the file.
         path: PathBuf,
@@ -84,7 +84,7 @@ pub enum ImageError {
         expected: u64,
     },
     /// The zone states are damaged.
-    #[error("{}: zone state page {page}: {fault}; nothing repairs an image, go back to a copy", .path.display())]
+    #[error("{}: zone state page {page}: {fault}; an image cannot be repaired, restore a copy", .path.display())]
     Page {
         /// Path of the file.
         path: PathBuf,
@@ -123,10 +123,10 @@ pub enum ImageError {
 #[non_exhaustive]
 pub enum OptionsError {
     /// No size is given, and no profile that has one.
-    #[error("no size and no profile given")]
+    #[error("neither a size nor a profile is given")]
     NoSize,
     /// Unknown profile.
-    #[error("no profile is called {name:?}; there are {}", .known.join(", "))]
+    #[error("no such profile {name:?}; known profiles: {}", .known.join(", "))]
     UnknownProfile {
         /// Name given.
         name: String,

@@ -109,7 +109,7 @@ pub enum HeaderError {
     #[error("damaged header: format version 0")]
     VersionZero,
     /// Requires unknown features.
-    #[error("the image needs features that this program does not know (bits {0:#x})")]
+    #[error("the image needs features that this program does not support (bits {0:#x})")]
     UnknownFeatures(u32),
     /// The checksums of both copies are wrong.
     #[error("damaged header: checksum {found:#010x}, computed {computed:#010x}")]

@@ -241,7 +241,7 @@ impl Ledger {
     pub(crate) fn begin_change(&self) -> Result<(), Failure> {
         self.current
             .take()
-            .map_err(|errno| self.fail("noting the zones' states", &io::Error::from_raw_os_error(errno)))
+            .map_err(|errno| self.fail("storing the zones' states", &io::Error::from_raw_os_error(errno)))
     }
 
     /// Overwrites data below the write pointer of `zone` using `write`, as a misdirected write
@@ -270,7 +270,7 @@ impl Ledger {
 
     /// Records a failure to store the state of a zone.
     pub(crate) fn not_noted(&self, e: &io::Error) -> Failure {
-        self.fail("noting the zones' states", e)
+        self.fail("storing the zones' states", e)
     }
 
     /// Prepares for writing data at `offset` of `zone`. The zone's state already includes the
@@ -471,7 +471,7 @@ impl Ledger {
         let written: Vec<u32> =
             (1..).zip(&c.pages[1..]).filter(|(_, page)| page.live.is_some()).map(|(i, _)| i).collect();
         self.write_guards(c, &written)?;
-        self.sync("syncing what the last opener left")?;
+        self.sync("syncing data left by the last opener")?;
         if !lost.is_empty() {
             for page in lost {
                 self.write_page(c, page, Vec::new())?;
@@ -513,7 +513,7 @@ impl Ledger {
                 self.backing
                     .read_at(piece, at)
                     .and_then(|()| self.backing.write_at(piece, at))
-                    .map_err(|e| self.fail("writing again what the last opener left", &e))?;
+                    .map_err(|e| self.fail("rewriting data left by the last opener", &e))?;
             }
         }
         Ok(())
@@ -534,7 +534,7 @@ impl Ledger {
     fn write_guards(&self, c: &mut Committer, pages: &[u32]) -> Result<bool, Failure> {
         if !pages.is_empty() && !c.session_open {
             self.write_session(c, Session::Open)?;
-            self.sync("syncing the begin of the session")?;
+            self.sync("syncing the start of the session")?;
             c.session_open = true;
         }
         let mut wrote = false;

@@ -27,7 +27,7 @@ fn create_over_anything_is_refused_and_changes_nothing() {
     std::fs::write(&path, "precious").unwrap();
     let refused = options(1 << 30, 1 << 20).create(&path).unwrap_err();
     assert!(matches!(refused, ImageError::Exists { .. }));
-    assert!(refused.to_string().contains("taken: exists already"), "{refused}");
+    assert!(refused.to_string().contains("taken: already exists"), "{refused}");
     assert_eq!(std::fs::read(&path).unwrap(), b"precious");
 
     let link = dir.path().join("dangling");
@@ -90,9 +90,9 @@ fn system_errors_are_told_apart() {
 fn options_that_do_not_fit_are_refused() {
     let refused = |o: ImageOptions| o.header().unwrap_err().to_string();
     let base = || options(1 << 30, 1 << 20);
-    assert_eq!(refused(ImageOptions::default()), "no size and no profile given");
+    assert_eq!(refused(ImageOptions::default()), "neither a size nor a profile is given");
     let no_such = refused(ImageOptions { profile: Some("zns-2t".into()), ..Default::default() });
-    assert!(no_such.contains("no profile is called \"zns-2t\"; there are smr-hdd-26t, "), "{no_such}");
+    assert!(no_such.contains("no such profile \"zns-2t\"; known profiles: smr-hdd-26t, "), "{no_such}");
     assert_eq!(refused(options(1000, 1 << 20)), "size of 1000 bytes is not a multiple of 512");
     assert!(refused(options(1 << 30, 3 << 20)).contains("not a power of two"));
     assert!(refused(options(1 << 30, 0)).contains("zone size of 0"));

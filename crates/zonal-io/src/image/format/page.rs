@@ -55,7 +55,7 @@ pub enum PageError {
     #[error("both slots are damaged")]
     BothDamaged,
     /// A slot is damaged although the image was cleanly closed, so this is not a torn write.
-    #[error("slot {side:?} is damaged although the image was closed in order")]
+    #[error("slot {side:?} is damaged although the image was cleanly closed")]
     DamagedAtRest {
         /// Damaged slot.
         side: Side,
@@ -82,7 +82,7 @@ pub enum PageError {
         word: u64,
     },
     /// A sound page with an impossible tail.
-    #[error("a tail of zone {zone} from sector {from} on, which the page cannot have")]
+    #[error("impossible tail of zone {zone} from sector {from} on")]
     Tail {
         /// Zone.
         zone: ZoneIndex,
