@@ -65,8 +65,8 @@ impl IoBuf {
         IoBuf { ptr: allocate(len), tag: len as u64 | OWNED, pool: ptr::null() }
     }
 
-    /// Zeroed buffer that takes up no memory until it is touched, for payload that is never read.
-    /// Touching a page for the first time costs more than in [`IoBuf::zeroed`].
+    /// Zeroed buffer that takes up no memory until it is touched, for payload that no thread
+    /// accesses. Touching a page for the first time costs more than in [`IoBuf::zeroed`].
     pub fn untouched(len: u32) -> IoBuf {
         if len == 0 {
             return IoBuf::empty();

@@ -51,9 +51,9 @@ pub fn of_blocks(bytes: &[u8], sums: &mut [u32]) {
     }
 }
 
-/// Copies the blocks `from` to `into`, and writes the CRC-32C of each to `sums`. On processors
-/// supported by this module each byte is loaded once, so the checksum always matches the copy, even
-/// if another thread changes the source.
+/// Copies the blocks `from` to `into`, and writes the CRC-32C of each to `sums`. The checksum
+/// always matches the copy: no other thread can change the bytes meanwhile, and processors
+/// supported by this module load each byte only once.
 ///
 /// # Panics
 /// If `from` is not a whole number of blocks, or `into` or `sums` has a different length.

@@ -249,7 +249,7 @@ impl Slots {
     }
 }
 
-/// Session state: shows if the image was cleanly closed.
+/// Session state: whether the image was cleanly closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub enum Session {
