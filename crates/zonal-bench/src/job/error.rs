@@ -319,6 +319,12 @@ pub enum JobError {
         /// The option.
         option: &'static str,
     },
+    /// Several invalid options or jobs, in the order of the files.
+    #[error("{}", joined(.errors))]
+    Several {
+        /// The errors, at least two.
+        errors: Box<[JobError]>,
+    },
     /// No section other than `[global]`.
     #[error("{origin}: no job is defined")]
     NoJobs {
@@ -342,6 +348,21 @@ pub enum JobError {
         "options before several job files: fio applies them to the first one only; put them in the files"
     )]
     OptionsBeforeFiles,
+}
+
+impl JobError {
+    /// Combines errors into one, or none.
+    pub(super) fn all(mut errors: Vec<JobError>) -> Result<(), JobError> {
+        match errors.len() {
+            0 => Ok(()),
+            1 => Err(errors.remove(0)),
+            _ => Err(JobError::Several { errors: errors.into() }),
+        }
+    }
+}
+
+fn joined(errors: &[JobError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 fn hint(nearest: &Option<&'static str>) -> String {

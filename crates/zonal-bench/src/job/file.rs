@@ -180,29 +180,36 @@ impl JobFile {
         let mut defaults = Draft::default();
         let mut waits = false;
         let mut workers = 0;
+        let mut errors = Vec::new();
         for section in &self.sections {
             if section.starts_file {
                 defaults = Draft::default();
                 waits = true;
             }
             if section.is_global() {
-                apply(&mut defaults, &section.settings, &mut ignored)?;
+                apply(&mut defaults, &section.settings, &mut ignored, &mut errors);
                 continue;
             }
             let mut draft = defaults.clone();
             draft.spec.name.clone_from(&section.name);
-            apply(&mut draft, &section.settings, &mut ignored)?;
-            apply(&mut draft, &self.overrides, &mut ignored)?;
+            let errors_before = errors.len();
+            apply(&mut draft, &section.settings, &mut ignored, &mut errors);
+            apply(&mut draft, &self.overrides, &mut ignored, &mut errors);
             draft.spec.stonewall |= std::mem::take(&mut waits);
             let job = Job { spec: draft.spec, section: section.name.clone(), origin: section.origin.clone() };
-            check(&job)?;
+            // After an invalid option the rest of the job would often only repeat that error.
+            if errors.len() == errors_before {
+                errors.extend(check(&job).err());
+            }
             workers += u64::from(job.spec.numjobs);
             if workers > WORKERS_MAX {
                 let max = usize::try_from(WORKERS_MAX).unwrap_or(usize::MAX);
-                return Err(JobError::TooMany { origin: job.origin, limit: Limit::Workers, max });
+                errors.push(JobError::TooMany { origin: job.origin, limit: Limit::Workers, max });
+                break;
             }
             jobs.push(job);
         }
+        JobError::all(errors)?;
         if jobs.is_empty() {
             return Err(JobError::NoJobs { origin: self.origin.clone() });
         }
@@ -236,47 +243,53 @@ fn check(job: &Job) -> Result<(), JobError> {
     }
 }
 
-fn apply(draft: &mut Draft, settings: &[Setting], ignored: &mut Vec<IgnoredUse>) -> Result<(), JobError> {
+/// Applies settings to a draft, and collects the errors of those that are invalid.
+fn apply(draft: &mut Draft, settings: &[Setting], ignored: &mut Vec<IgnoredUse>, errors: &mut Vec<JobError>) {
     for setting in settings {
-        let Setting { name, origin, .. } = setting;
-        let value = setting.value.as_deref();
-        let missing = || JobError::MissingValue { origin: origin.clone(), name: name.clone() };
-        let wrong = |problem| JobError::Value {
-            origin: origin.clone(),
-            name: name.clone(),
-            value: excerpt(value.unwrap_or_default()),
-            problem,
-        };
-        let table = table_of(name).ok_or_else(|| unknown(name, origin.clone()))?;
-        let given = match (table.form(), value) {
-            (Form::Flag, None) => "1",
-            (_, None | Some("")) => return Err(missing()),
-            (_, Some(value)) => value,
-        };
-        match table {
-            Table::Supported(option) => {
-                check_blank(option, setting, given).map_err(&wrong)?;
-                (option.apply)(draft, given).map_err(wrong)?;
+        if let Err(error) = apply_one(draft, setting, ignored)
+            // An override is applied to each job.
+            && !errors.contains(&error)
+        {
+            errors.push(error);
+        }
+    }
+}
+
+fn apply_one(draft: &mut Draft, setting: &Setting, ignored: &mut Vec<IgnoredUse>) -> Result<(), JobError> {
+    let Setting { name, origin, .. } = setting;
+    let value = setting.value.as_deref();
+    let missing = || JobError::MissingValue { origin: origin.clone(), name: name.clone() };
+    let wrong = |problem| JobError::Value {
+        origin: origin.clone(),
+        name: name.clone(),
+        value: excerpt(value.unwrap_or_default()),
+        problem,
+    };
+    let table = table_of(name).ok_or_else(|| unknown(name, origin.clone()))?;
+    let given = match (table.form(), value) {
+        (Form::Flag, None) => "1",
+        (_, None | Some("")) => return Err(missing()),
+        (_, Some(value)) => value,
+    };
+    match table {
+        Table::Supported(option) => {
+            check_blank(option, setting, given).map_err(&wrong)?;
+            (option.apply)(draft, given).map_err(wrong)?;
+        }
+        Table::Ignored(option) => {
+            if let Some(except) = option.except.filter(|except| except.values.contains(&given)) {
+                return Err(wrong(ValueError::Refused { why: except.why }));
             }
-            Table::Ignored(option) => {
-                if let Some(except) = option.except.filter(|except| except.values.contains(&given)) {
-                    return Err(wrong(ValueError::Refused { why: except.why }));
-                }
-                ignored.push(IgnoredUse {
-                    origin: origin.clone(),
-                    name: option.name,
-                    reason: option.reason,
-                    is_told: option.told.is_with(given),
-                });
-            }
-            Table::Refused(option) if option.neutral.contains(&given) && value.is_some() => {}
-            Table::Refused(option) => {
-                return Err(JobError::Refused {
-                    origin: origin.clone(),
-                    name: name.clone(),
-                    why: option.why,
-                });
-            }
+            ignored.push(IgnoredUse {
+                origin: origin.clone(),
+                name: option.name,
+                reason: option.reason,
+                is_told: option.told.is_with(given),
+            });
+        }
+        Table::Refused(option) if option.neutral.contains(&given) && value.is_some() => {}
+        Table::Refused(option) => {
+            return Err(JobError::Refused { origin: origin.clone(), name: name.clone(), why: option.why });
         }
     }
     Ok(())

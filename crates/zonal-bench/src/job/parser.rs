@@ -91,15 +91,14 @@ impl JobParser {
     /// Applies globals and checks every option and job.
     ///
     /// # Errors
-    /// The first error found.
+    /// [`JobError::Several`] if several options or jobs are invalid; otherwise the
+    /// first error found.
     pub fn finish(mut self) -> Result<JobFile, JobError> {
         self.select()?;
         include::resolve(&mut self.sections, &self.environment.files)?;
-        for section in &mut self.sections {
-            for setting in &mut section.settings {
-                expand(setting, &self.environment)?;
-            }
-        }
+        let settings = self.sections.iter_mut().flat_map(|section| &mut section.settings);
+        let errors = settings.filter_map(|setting| expand(setting, &self.environment).err());
+        JobError::all(errors.collect())?;
         JobFile::new(self.sections, self.files.first().map_or(Origin::CommandLine, |file| whole_file(file)))
     }
 

@@ -225,7 +225,7 @@ pub fn parse_size(text: &str) -> Result<u64, NameProblem> {
     let prefix = unit.bytes().next().unwrap_or(b'b');
     let power = b"bkmgtp".iter().position(|known| *known == prefix).ok_or(NameProblem::NotASize)?;
     let base: u64 = match unit.get(1..).unwrap_or_default() {
-        "" | "ib" if power > 0 => 1024,
+        "" | "i" | "ib" if power > 0 => 1024,
         "b" if power > 0 => 1000,
         "" => 1,
         _ => return Err(NameProblem::NotASize),

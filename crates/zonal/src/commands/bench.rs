@@ -288,19 +288,28 @@ fn jobs(arguments: &Bench) -> Result<JobFile, Failure> {
         parser.file_bytes(&bytes, name).or_exit(Exit::Usage)?;
     }
     let mut jobs = parser.finish().map_err(|e| match e {
+        JobError::Several { errors } => {
+            errors.iter().for_each(|error| note(&format!("zonal: {error}{}", hint(error))));
+            Failure::usage(format!("bench: {} errors in the jobs, none of which was run", errors.len()))
+        }
         JobError::NoJobs { .. } if files.is_empty() => Failure::usage(
             "bench: no job given: name a job file, or begin a job with --name, as in --name=fill --rw=write",
         ),
-        JobError::Unknown { ref name, nearest: None, .. } => match own_option(name) {
-            Some(option) => Failure::usage(format!("{e}, did you mean `--{option}`?")),
-            None => Failure::usage(e),
-        },
-        e => Failure::usage(e),
+        e => Failure::usage(format!("{e}{}", hint(&e))),
     })?;
     for (option, value) in &arguments.set {
         jobs.override_option(option, value).or_exit(Exit::Usage)?;
     }
     Ok(jobs)
+}
+
+/// Suggests an option of this command for an unknown option of the job language.
+fn hint(error: &JobError) -> String {
+    let option = match error {
+        JobError::Unknown { name, nearest: None, .. } => own_option(name),
+        _ => None,
+    };
+    option.map_or(String::new(), |option| format!(", did you mean `--{option}`?"))
 }
 
 /// The option of this command that a name of the job language looks like: most of it, or a word of it.

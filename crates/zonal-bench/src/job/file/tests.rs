@@ -131,3 +131,15 @@ fn override_that_fails_changes_nothing() {
     }
     assert_eq!(file.jobs()[0].spec.block_size.read, 8192);
 }
+
+#[test]
+fn every_invalid_option_is_reported_once() {
+    let errors =
+        message("[global]\nfoo=1\n[a]\nrw=write\nbs=x\ntime_based\n[b]\nflow=1\nsize=10z\n[c]\ntime_based\n");
+    let places: Vec<&str> = errors.split("; ").filter_map(|error| error.split(": ").next()).collect();
+    // Jobs without an invalid option of their own are checked as a whole, too.
+    assert_eq!(places, ["t:2", "t:5", "t:8", "t:10"], "{errors}");
+    let mut file = parse("[a]\nrw=write\n[b]\nrw=read\n").unwrap();
+    let error = file.override_option("bs", "x").unwrap_err();
+    assert!(matches!(error, JobError::Value { .. }), "{error}");
+}
