@@ -1,32 +1,33 @@
-//! `cargo bench -p zonal-check [-- --quick] [-- --only PART] [-- --json FILE]`: the tables of the write path's speed and memory.
+//! `cargo bench -p zonal-check [-- --quick] [-- --only PART] [-- --json FILE]`: speed and memory of
+//! the write path, as tables.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use zonal_check::bench::{Effort, run};
 
-/// The system's allocator, counting.
+/// System allocator that counts allocated bytes.
 struct Counting;
 
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is handed on to the system's allocator unchanged.
+// SAFETY: every call is passed to the system allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         ALLOCATED.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
         ALLOCATED.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(ptr, layout) }
     }
 }
@@ -36,7 +37,7 @@ static ALLOCATOR: Counting = Counting;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    // `cargo test --benches` passes --test: see that it runs, measure nothing.
+    // `cargo test --benches` passes --test: only check that it runs.
     let tiny = args.iter().any(|a| a == "--quick" || a == "--test");
     let effort = if tiny { Effort::TINY } else { Effort::FULL };
     let only = args.iter().position(|a| a == "--only").and_then(|i| args.get(i + 1)).map(String::as_str);

@@ -1,8 +1,8 @@
-//! The file system with several callers, and with small data.
+//! File system with several callers, and with small data.
 //!
 //! # Floors
-//! A write that is synced has to make its rows durable. The floor is a database in memory that commits the same rows. Two threads have
-//! as their floor two file systems, each with one of the threads.
+//! A synced write has to make its rows durable, so its floor is a database in memory that commits
+//! the same rows. The floor for two threads is two file systems with one thread each.
 
 use super::Effort;
 use super::measure::{Case, interleave, time};
@@ -30,14 +30,14 @@ const BLOCK: u64 = zonal_fs::BLOCK_BYTES as u64;
 const ZONE: u64 = 16 << 20;
 const ZONES: u64 = 24;
 
-/// How long a disk takes for a read elsewhere.
+/// Time of one slow metadata read, about a disk seek.
 const SEEK: Duration = Duration::from_millis(8);
 
 fn waiter() -> Polling {
     Polling::new(Clock::start())
 }
 
-/// A file system on `ram:`, with its metadata at `place`.
+/// Opens a file system on `ram:` with its metadata in `place`.
 fn file_system(place: impl Backend, cache_bytes: usize) -> FileSystem {
     let (size, max_sectors) = (ZONES * ZONE, ((1u64 << 20) / 512) as u32);
     let options =
@@ -85,7 +85,7 @@ fn random(state: &mut u64, below: u64) -> u64 {
     (*state >> 33) % below
 }
 
-/// Memory whose reads take the time of a disk's, once they are to.
+/// Memory with the read latency of a disk once the flag is set.
 #[derive(Clone, Debug)]
 struct Slow(Arc<AtomicBool>, Memory);
 
@@ -116,7 +116,7 @@ impl StorageBackend for Slow {
     }
 }
 
-/// Attributes of an open file while another thread reads attributes that are not in memory.
+/// Reads the attributes of an open file while another thread reads attributes that are not cached.
 pub(super) fn beside_cold_metadata(effort: Effort, report: &mut Report) {
     let is_slow = Arc::new(AtomicBool::new(false));
     let fs = file_system(Slow(is_slow.clone(), Memory::new()), 1 << 16);
@@ -150,7 +150,8 @@ pub(super) fn beside_cold_metadata(effort: Effort, report: &mut Report) {
     report.add_one("  the longest", "", micros[looks - 1], "us", Bound::None);
 }
 
-/// The rows of a block that is written: its extent, its run, its file, the account of its zone and the counter of numbers.
+/// Adds the rows of a block write: its extent, its run, its file, its zone's account and the
+/// counter of numbers.
 fn rows_of_write(rows: &mut Rows, at: u32) {
     let extent = Extent { zone: 1, unit: at * 2, unit_blocks: 1, skip: 0, blocks: 1 };
     let run = Run {
@@ -165,7 +166,8 @@ fn rows_of_write(rows: &mut Rows, at: u32) {
     rows.put(key::counter("sequence"), vec![0; 8]);
 }
 
-/// The rows of a file that is made: its name, position and attributes, its directory's, and two counters.
+/// Adds the rows of a new file: its name, position and attributes, those of its directory, and two
+/// counters.
 fn rows_of_create(rows: &mut Rows, at: u32) {
     let (ino, position) = (100 + u64::from(at), Position(100 + u64::from(at)));
     let name = format!("made{at}");
@@ -186,7 +188,7 @@ fn commit(rows: &mut Rows) {
     rows.settled(committed);
 }
 
-/// A block that is written and synced, and a file that is made and synced, against a commit of their rows.
+/// Compares a block write with sync, and a file creation with sync, with a commit of the same rows.
 pub(super) fn syncs(effort: Effort, report: &mut Report) {
     let count = (effort.operations / 500).max(4);
     let floor = |rows_of: fn(&mut Rows, u32)| {
@@ -243,7 +245,7 @@ pub(super) fn syncs(effort: Effort, report: &mut Report) {
     report.add("  its time", "", file, "ns", Bound::None);
 }
 
-/// Bytes on the drive for each of small files, and of blocks that are overwritten.
+/// Reports bytes on the drive for each small file, and for each overwritten block.
 pub(super) fn small_data(effort: Effort, report: &mut Report) {
     let count = (effort.operations / 100).clamp(200, 8000);
     let (fs, waiter) = (in_memory(), waiter());
@@ -303,14 +305,15 @@ pub(super) fn small_data(effort: Effort, report: &mut Report) {
     report.add("  each", "", &samples[0], "ns", Bound::None);
 }
 
-/// What a thread does again and again, with a number that says how often it has.
+/// Operation that a thread repeats; the last argument is the number of the repetition.
 type Work<'a> = &'a (dyn Fn(&FileSystem, usize, u64) + Sync);
 
-/// Two threads in one file system against two file systems with a thread each.
+/// Compares two threads in one file system with two file systems of one thread each.
 pub(super) fn two_threads(effort: Effort, report: &mut Report) {
     let block = vec![3; BLOCK as usize];
     let count = (effort.operations / 50).max(10);
-    // Short calls are made more often: a round takes much longer than its threads take to start.
+    // Cheap calls are repeated more often, because a round must take much longer than starting its
+    // threads.
     let works: [(&str, u64, Work<'_>); 5] = [
         ("attributes", 100, &|fs, thread, n| {
             black_box(fs.attributes(file_of(thread, n)).expect("it is there"));
@@ -381,7 +384,7 @@ fn file_of(thread: usize, n: u64) -> u64 {
     4 + thread as u64 * FILES + n % FILES
 }
 
-/// A file system with a directory for each thread, and open files of a block in it.
+/// Prepares a file system with a directory for each thread, and open files of one block in it.
 fn prepared() -> FileSystem {
     let (fs, waiter) = (in_memory(), waiter());
     for thread in 0..2 {
@@ -391,7 +394,7 @@ fn prepared() -> FileSystem {
         for n in 0..FILES {
             let ino = create(&fs, directory_of(thread), &format!("f{n}"), FileKind::File);
             assert_eq!(ino, file_of(thread, n));
-            // They stay open until the program ends.
+            // The files stay open until the program ends.
             std::mem::forget(fs.open_file(ino).expect("it is there"));
             write(&fs, &waiter, ino, 0, &[1; BLOCK as usize]);
         }

@@ -1,4 +1,4 @@
-//! Emulated drives against what they are made of.
+//! Emulated drives, compared with their backing store.
 
 use super::Effort;
 use super::measure::{Case, interleave, time};
@@ -16,7 +16,8 @@ use zonal_io::volume::{Request, WriteMode};
 
 const ZONE: u64 = 16 << 20;
 
-/// Working set: beyond most caches, and no more than the device keeps for reuse, so that pages are touched.
+/// Working set: larger than most caches, but no more than the device keeps for reuse, so that every
+/// page is already touched.
 const SET: u64 = 48 << 20;
 
 fn ram(size: u64, zone_size: u64) -> Arc<dyn Device> {
@@ -25,7 +26,7 @@ fn ram(size: u64, zone_size: u64) -> Arc<dyn Device> {
     Arc::new(Emulated::new("ram", &options, Ram::new(&geometry)).expect("the options are valid"))
 }
 
-/// 128 KiB sequential writes on pages that were written before.
+/// 128 KiB sequential writes to pages that have been written before.
 pub(super) fn ram_writes(effort: Effort, report: &mut Report) {
     const LEN: u64 = 128 << 10;
     let set = if effort.operations < 100_000 { 4 * LEN } else { SET };
@@ -59,8 +60,9 @@ pub(super) fn ram_writes(effort: Effort, report: &mut Report) {
     report.add("ram: 128 KiB writes, touched pages", "memcpy", &ratio, "x", Bound::AtLeast(0.95));
 }
 
-/// 128 KiB writes that rewrite a large set zone by zone, each after its reset, at the default zone size and with smaller zones:
-/// the pages that a reset frees serve the writes after it.
+/// 128 KiB writes that rewrite a large set zone by zone, each zone after its reset, with the
+/// default zone size and with smaller zones. The pages that a reset frees are reused by the writes
+/// after it.
 pub(super) fn ram_rewrites(effort: Effort, report: &mut Report) {
     let is_full = effort.operations >= 100_000;
     let names = ["ram: 128 KiB rewrites, zones of 256 MiB", "ram: 128 KiB rewrites, zones of 16 MiB"];
@@ -69,7 +71,8 @@ pub(super) fn ram_rewrites(effort: Effort, report: &mut Report) {
     }
 }
 
-/// Rewrites zones that have `set` bytes together. A run with few operations writes only the beginning of each zone.
+/// Rewrites zones of `set` bytes in total. A run with few operations writes only the beginning of
+/// each zone.
 fn rewrites(effort: Effort, report: &mut Report, name: &'static str, zone_size: u64, set: u64) {
     const LEN: u64 = 128 << 10;
     let zones = set / zone_size;
@@ -144,7 +147,7 @@ pub(super) fn ram_reads(effort: Effort, report: &mut Report) {
     report.add("ram: 4 KiB random reads", "a bare copy", &ratio, "x", Bound::AtLeast(0.75));
 }
 
-/// Opening an image of many zones, pages in the cache.
+/// Opens an image of many zones that is in the page cache.
 pub(super) fn image_open(effort: Effort, report: &mut Report) {
     const ZONES: u64 = 112_000;
     let dir = tempfile::tempdir().expect("a temporary directory");
@@ -160,7 +163,7 @@ pub(super) fn image_open(effort: Effort, report: &mut Report) {
     report.add("opening an image of 112,000 zones", "", &samples[0], "ms", Bound::AtMost(200.0));
 }
 
-/// Writes to a zone of every page of zone states, so that none is a hole.
+/// Writes to one zone on every page of the zone states, so that none of them is a hole.
 fn touch_every_page(path: &Path, zone: u64) {
     let device: Arc<dyn Device> =
         Arc::new(ImageDevice::open(path, &OpenOptions::default()).expect("the image opens"));

@@ -1,8 +1,8 @@
-//! The file system against the write path that it uses, on `ram:`.
+//! The file system compared with the bare write path, on `ram:`.
 //!
-//! Both sides are given the same bytes, and each fills a buffer with them before it is handed to the volume: what is left of the
-//! difference is the file system's own work, checksums above all. Who reads through the volume is not told whether what comes
-//! back is what was written.
+//! Both sides write the same bytes, and both copy them to a buffer that they pass to the volume.
+//! The remaining difference is the file system's own work, mainly checksums. Reads through the
+//! volume are not verified.
 
 use super::Effort;
 use super::measure::{Case, interleave, time};
@@ -29,20 +29,21 @@ pub(super) const ZONE: u64 = 16 << 20;
 /// Zones of a drive for [`SET`].
 const ZONES: u64 = 16;
 
-/// What one call writes or reads in a row.
+/// Bytes of one call in a sequential write or read.
 pub(super) const PIECE: u64 = 1 << 20;
 
-/// Bytes of a unit: a piece and its header. Where a drive takes a mebibyte at a time and no more, as most do, a piece is two
-/// units, and each costs some microseconds of its own.
+/// Bytes of a unit: a piece and its header. On a drive with a maximum command size of one mebibyte,
+/// as is common, a piece takes two units, and each costs some microseconds of its own.
 const UNIT: u64 = PIECE + BLOCK;
 
 pub(super) const BLOCK: u64 = zonal_fs::BLOCK_BYTES as u64;
 
-/// Written a round: beyond the caches, and with what a round before has left in a zone that is not full no more than the
-/// device keeps for reuse, so that pages are touched.
+/// Bytes written in a round: larger than the caches. Together with the remains of the previous
+/// round in a partly filled zone, it is no more than the device keeps for reuse, so every page is
+/// already touched.
 const SET: u64 = 40 << 20;
 
-/// A drive in memory of `zones` zones.
+/// Opens a volume on a drive in memory of `zones` zones.
 fn volume(zones: u64) -> Arc<Volume> {
     let (size, max_sectors) = (zones * ZONE, (UNIT / 512) as u32);
     let options =
@@ -54,12 +55,12 @@ fn volume(zones: u64) -> Arc<Volume> {
     Arc::new(Volume::open(device, options).expect("an emulated device opens"))
 }
 
-/// This many bytes, not all alike.
+/// Returns `length` bytes that are not all equal.
 pub(super) fn bytes(length: u64) -> Vec<u8> {
     (0..length).map(|i| ((i * i) >> 7) as u8).collect()
 }
 
-/// What is written: pieces one after the other, and from the front again.
+/// Returns the pieces of `bytes` in order, starting over at the end.
 pub(super) fn pieces_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.chunks_exact(PIECE as usize).cycle()
 }
@@ -71,7 +72,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// One on a drive of `zones` zones.
+    /// Creates one on a drive of `zones` zones.
     pub(super) fn new(zones: u64) -> Files {
         let (volume, waiter) = (volume(zones), Polling::new(Clock::start()));
         let unit_blocks = (UNIT / BLOCK) as u32;
@@ -88,7 +89,7 @@ impl Files {
         self.fs.create(&self.waiter, ROOT, b"file", &new).expect("the name is free")
     }
 
-    /// Writes `count` pieces in a row, and waits until they are on the drive.
+    /// Writes `count` pieces sequentially, and waits until they are on the drive.
     pub(super) fn write(&self, ino: u64, count: u64, bytes: &[u8]) {
         for (i, piece) in (0..count).zip(pieces_of(bytes)) {
             let payload = Payload::Bytes(black_box(piece));
@@ -114,19 +115,19 @@ impl Files {
     }
 }
 
-/// The volume of a drive without a file system.
+/// Volume of a drive without a file system.
 pub(super) struct Raw {
     volume: Arc<Volume>,
     channel: Channel,
     pool: BufferPool,
     issued: u64,
     done: Arc<AtomicU64>,
-    /// The buffer of the last read.
+    /// Buffer of the last read.
     read: Arc<Mutex<IoBuf>>,
 }
 
 impl Raw {
-    /// One of `zones` zones.
+    /// Creates one of `zones` zones.
     pub(super) fn new(zones: u64) -> Raw {
         let (volume, done, read) = (volume(zones), Arc::new(AtomicU64::new(0)), Arc::default());
         let (counted, last): (_, Arc<Mutex<IoBuf>>) = (done.clone(), Arc::clone(&read));
@@ -153,12 +154,12 @@ impl Raw {
         }
     }
 
-    /// Appends `count` pieces to one zone after the other.
+    /// Appends `count` pieces, filling one zone after the other.
     pub(super) fn append(&mut self, count: u64, bytes: &[u8]) {
         self.append_by(count, bytes, |into, piece| into.copy_from_slice(piece));
     }
 
-    /// The same with buffers that `fill` fills with a piece.
+    /// Like `append`, with buffers into which `fill` writes the piece.
     pub(super) fn append_by(&mut self, count: u64, bytes: &[u8], mut fill: impl FnMut(&mut [u8], &[u8])) {
         for (i, piece) in (0..count).zip(pieces_of(bytes)) {
             let mut buf = self.pool.take();
@@ -178,7 +179,7 @@ impl Raw {
         self.wait();
     }
 
-    /// The same, and shows the bytes.
+    /// Reads `length` bytes from `offset`, and passes them to `show`.
     pub(super) fn read_to(&mut self, offset: u64, length: u64, show: impl FnOnce(&[u8])) {
         self.read(offset, length);
         show(&self.read.lock()[..length as usize]);
@@ -190,14 +191,15 @@ impl Raw {
     }
 }
 
-/// How many pieces a round writes.
+/// Number of pieces that a round writes.
 fn pieces(effort: Effort) -> u64 {
     if effort.operations < 100_000 { 4 } else { SET / PIECE }
 }
 
-/// Files written in pieces of a mebibyte against appends of a mebibyte: of a file's own bytes, which come from memory, and of the
-/// same mebibyte over and over, which is in a cache. In the second case a copy costs about as much as a checksum, which in the
-/// first has time while it waits for memory.
+/// Compares files written in pieces of one mebibyte with appends of that size: with the bytes of a
+/// whole file, which come from memory, and with one mebibyte repeated, which stays in a cache. In
+/// the cache, a copy costs about as much as a checksum; from memory, the checksum overlaps with
+/// waiting for memory.
 pub(super) fn writes(effort: Effort, report: &mut Report) {
     let count = pieces(effort);
     let (files, mut raw) = (Files::new(ZONES), Raw::new(ZONES));
@@ -229,7 +231,8 @@ pub(super) fn rate(samples: &super::Samples, bytes: u64) -> super::Samples {
     super::Samples { rounds: samples.rounds.iter().map(|ns| bytes as f64 / ns).collect() }
 }
 
-/// A large file read with verification, in a row and at random, against the same reads of the drive.
+/// Compares verified reads of a large file, sequential and random, with the same reads of the
+/// drive.
 pub(super) fn reads(effort: Effort, report: &mut Report) {
     let (count, piece) = (pieces(effort), bytes(PIECE));
     let (files, mut raw) = (Files::new(ZONES), Raw::new(ZONES));

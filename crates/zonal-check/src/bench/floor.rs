@@ -1,8 +1,9 @@
-//! The data path of files against a floor: the least that must be done.
+//! Data path of files, compared with a floor: the minimum of work that any implementation does.
 //!
-//! The floor of a write fills a buffer block by block, with a checksum of each, and appends it. The floor of a read reads into memory
-//! that the caller keeps, and makes the checksums of what came. Neither has headers, a map, or a check of the result. Both are done with
-//! data that fits a cache, and with as much as does not: there the memory's speed decides.
+//! The floor of a write fills a buffer block by block, computes a checksum of each, and appends it.
+//! The floor of a read reads into memory kept by the caller and computes the checksums. Neither has
+//! headers, a map, or a check of the result. Both run with data that fits into a cache, and with
+//! data that does not, where memory bandwidth dominates.
 
 use super::files::{BLOCK, Files, PIECE, Raw, ZONE, bytes, random, rate};
 use super::measure::{Case, interleave, time};
@@ -11,17 +12,18 @@ use super::{Effort, Samples};
 use std::hint::black_box;
 use zonal_io::sums::{self, crc32c};
 
-/// What a round writes or reads.
+/// Data that a round writes or reads.
 #[derive(Clone, Copy)]
 struct Set {
     name: &'static str,
-    /// Zones, of which each is full.
+    /// Number of zones, all of them full.
     zones: u64,
-    /// Bytes that are written, over and over.
+    /// Length of the source, which is written repeatedly.
     source: u64,
 }
 
-/// The drive of the larger set has less than a gibibyte, which a device in memory keeps for reuse: rounds touch no new page.
+/// The larger set takes less than one gibibyte, which a memory device keeps for reuse, so rounds
+/// touch no new page.
 const SETS: [Set; 2] = [
     Set { name: "of a cache", zones: 1, source: PIECE },
     Set { name: "of memory", zones: 46, source: 46 * ZONE },
@@ -39,29 +41,30 @@ impl Set {
         self.zones * ZONE / PIECE
     }
 
-    /// Zones of the drive: the file system keeps some for itself.
+    /// Zones of the drive: the file system reserves some for itself.
     fn drive(self) -> u64 {
         self.zones + 16
     }
 
-    /// Pieces that take more of a drive than a round does. A file that is removed leaves zones that are not full, more of them in one
-    /// round than in another: a drive that was written so far once meets no new page after it.
+    /// Pieces to write in advance, more than the zones that any round uses. Removing a file leaves
+    /// partly filled zones, more in some rounds than in others; on a drive that has been written
+    /// this far, no later round touches a new page.
     fn warming(self) -> u64 {
         (self.zones + 10) * ZONE / PIECE
     }
 
-    /// How often a round goes through it.
+    /// Number of passes over the set in a round.
     fn times(self) -> u64 {
         (60 / self.zones).max(1)
     }
 }
 
-/// A round of several, each of which leaves out what is not to be timed.
+/// Combines several rounds into one. Each of them excludes what is not to be timed.
 fn several(times: u64, mut round: impl FnMut() -> f64) -> impl FnMut() -> f64 {
     move || (0..times).map(|_| round()).sum::<f64>() / times as f64
 }
 
-/// Checksums of blocks, one call a block.
+/// Computes the checksums of blocks, one call for each block.
 fn sum(bytes: &[u8]) {
     for block in bytes.chunks_exact(BLOCK as usize) {
         black_box(crc32c(block));
@@ -75,7 +78,7 @@ fn copy_and_sum(into: &mut [u8], from: &[u8]) {
     }
 }
 
-/// What cases are compared by: first the raw one, then the floor, then files.
+/// Adds the rows that compare the cases: first the raw one, then the floor, then files.
 fn rows(report: &mut Report, name: &str, samples: &[Samples], bytes: u64, least: f64) {
     let [raw, floor, file] = samples else { unreachable!("three cases") };
     report.add(name, "floor", &file.against(floor, |file, floor| floor / file), "x", Bound::AtLeast(least));
@@ -84,7 +87,7 @@ fn rows(report: &mut Report, name: &str, samples: &[Samples], bytes: u64, least:
     report.add("  the raw rate, without checksums", "", &rate(raw, bytes), "GB/s", Bound::None);
 }
 
-/// Open files written in pieces of a mebibyte.
+/// Writes an open file in pieces of one mebibyte.
 pub(super) fn writes(effort: Effort, report: &mut Report) {
     for set in SETS.map(|set| set.of(effort)) {
         let (count, times) = (set.pieces(), set.times());
@@ -131,7 +134,7 @@ pub(super) fn writes(effort: Effort, report: &mut Report) {
     }
 }
 
-/// An open file read with verification: in a row, and at random.
+/// Reads an open file with verification, sequentially and at random.
 pub(super) fn reads(effort: Effort, report: &mut Report) {
     for set in SETS.map(|set| set.of(effort)) {
         let (count, times) = (set.pieces(), set.times());
@@ -191,7 +194,7 @@ pub(super) fn reads(effort: Effort, report: &mut Report) {
     }
 }
 
-/// Checksums of 4 KiB blocks by one call of the library each, against one call for all.
+/// Compares checksums of 4 KiB blocks, one call of the library each, with one call for all.
 pub(super) fn sums(effort: Effort, report: &mut Report) {
     for (name, length) in [("in a cache", PIECE / 4), ("in memory", 256 * PIECE)] {
         let length = if effort.operations < 100_000 { PIECE } else { length };

@@ -1,7 +1,8 @@
-//! Images against fio on a plain file in the same state: one file of each, in the page cache, in the same directory.
+//! Images, compared with fio on a plain file in the same state: one file each, in the page cache,
+//! in the same directory.
 //!
-//! fio runs as a process of its own and counts the time of its I/O alone. It takes the time of no single I/O, and does not drop
-//! the file from the cache before it begins.
+//! fio runs as a separate process and times its I/O only. It records no latencies, and does not
+//! drop the file from the cache at the start.
 
 use super::Effort;
 use super::measure::{Case, interleave, time};
@@ -20,7 +21,7 @@ use zonal_io::volume::{Request, WriteMode};
 
 const BLOCK: u64 = 4096;
 
-/// A directory for fio's file and an image, both of this many blocks.
+/// Directory for fio's file and an image, with the same number of blocks.
 struct Files {
     directory: tempfile::TempDir,
     blocks: u64,
@@ -29,7 +30,8 @@ struct Files {
 impl Files {
     fn new(effort: Effort) -> Files {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        // 64 MiB: long enough for fio's clock of milliseconds, and short beside what else the machine does.
+        // 64 MiB: long enough for fio's millisecond clock, and short compared with other activity
+        // of the machine.
         Files { directory, blocks: (effort.operations / 60).clamp(256, 16 << 10) }
     }
 
@@ -37,7 +39,8 @@ impl Files {
         self.directory.path().join("plain")
     }
 
-    /// A new image of one zone, in place of the one before, whose file goes with its writer.
+    /// Creates an image of one zone, replacing the previous one. The old file goes away with its
+    /// writer.
     fn new_image(&self, threads: usize) -> Writer {
         let path = self.directory.path().join("image");
         let _ = std::fs::remove_file(&path);
@@ -48,7 +51,7 @@ impl Files {
         Writer::new(Arc::new(device.expect("the image opens")), WriteMode::PerZone, true)
     }
 
-    /// Nanoseconds an I/O that fio takes for all blocks of the plain file.
+    /// Nanoseconds per I/O of fio for all blocks of the plain file.
     fn fio(&self, rw: &str, engine: &str, depth: u64) -> f64 {
         let output = Command::new("fio")
             .args(["--name=plain", "--bs=4k", "--invalidate=0", "--gtod_reduce=1", "--fallocate=none"])
@@ -60,14 +63,14 @@ impl Files {
             .expect("fio is installed: `make setup`");
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success(), "fio: {text}{}", String::from_utf8_lossy(&output.stderr));
-        // What fio warns of comes before the report.
+        // fio prints its warnings before the report.
         let report = text.find('{').and_then(|begin| serde_json::from_str(&text[begin..]).ok());
         let report: serde_json::Value = report.expect("fio reports as JSON");
-        // In a run too short for its clock fio says 0.
+        // fio reports 0 if the run is too short for its clock.
         1e9 / report["jobs"][0][rw]["iops"].as_f64().expect("fio reports a rate").max(1.0)
     }
 
-    /// Nanoseconds an I/O of requests to all blocks of an image.
+    /// Nanoseconds per I/O of requests to all blocks of an image.
     fn image(&self, writer: &mut Writer, depth: u64, request: fn(Sector, u32, IoBuf) -> Request) -> f64 {
         time(self.blocks, || {
             for i in 0..self.blocks {
@@ -80,8 +83,8 @@ impl Files {
     }
 }
 
-/// Waits until fewer requests than `depth` are under way. Sleeps for it, as fio does: a thread that spins takes the helper
-/// thread's processor on a machine that has other work.
+/// Waits until fewer than `depth` requests are in flight. It sleeps, like fio: on a busy machine, a
+/// spinning thread would take the processor of the helper thread.
 fn sleep_below(writer: &Writer, depth: u64) {
     while writer.issued - writer.done.load(Ordering::Relaxed) >= depth {
         let before = writer.done.load(Ordering::Relaxed);
@@ -92,10 +95,11 @@ fn sleep_below(writer: &Writer, depth: u64) {
     }
 }
 
-/// 4 KiB writes and reads at depth 1 with file I/O in `submit`, and at depth 16 with a helper thread.
+/// 4 KiB writes and reads: at queue depth 1 with file I/O in `submit`, and at queue depth 16 with a
+/// helper thread.
 pub(super) fn against_fio(effort: Effort, report: &mut Report) {
     let files = Files::new(effort);
-    // Rounds are short, and what else runs on the machine weighs on one or the other: many of them.
+    // Rounds are short, and other load hits one side or the other, so there are many.
     let rounds = if effort.rounds > 1 { 2 * effort.rounds + 1 } else { 1 };
     for (threads, engine, depth, least) in [(0, "psync", 1, 0.9), (1, "io_uring", 16, 0.8)] {
         let place = if threads == 0 { "in `submit`" } else { "helper thread" };

@@ -1,7 +1,7 @@
-//! A number of requests along one path, for a script that counts instructions.
+//! Runs a number of requests along one path, for a script that counts instructions.
 //!
-//! A run of N of them and a run of twice as many differ by N requests: what opening a volume costs falls
-//! out. `scripts/instructions.sh` counts.
+//! A run of 2N requests minus a run of N leaves the cost of N requests, without that of opening the
+//! volume. `scripts/instructions.sh` does the counting.
 
 use super::jobs::job;
 use super::path::{NOW, SECTORS, Writer, null, terabyte};
@@ -9,14 +9,15 @@ use zonal_core::Sector;
 use zonal_io::emulated::{CompleteMode, EmulatedOptions};
 use zonal_io::volume::{Request, WriteMode};
 
-/// Depth of the queued paths.
+/// Queue depth of the queued paths.
 const DEPTH: u64 = 16;
 
-/// A path: its name, and what goes along it.
+/// A path: its name, and the function that runs requests along it.
 pub type Path = (&'static str, fn(u64));
 
-/// What is counted of the write path, in mode `per-zone` unless the name says otherwise, on a device without data.
-/// `scripts/against.sh` builds this file in earlier commits, too: it uses only what they have.
+/// Counted paths of the write path, in mode `per-zone` unless the name says otherwise, on a device
+/// without data. `scripts/against.sh` builds this file in earlier commits, too, so it uses only
+/// items that exist there.
 pub const PATHS: [Path; 9] = [
     ("write", |n| in_line().write(0, n, 1)),
     ("write-queued", |n| polled(false).write(0, n, DEPTH)),
@@ -29,18 +30,20 @@ pub const PATHS: [Path; 9] = [
     ("job", |n| write_of_job(n)),
 ];
 
-/// A device that answers at once, all of it in few zones: what passing from one to the next costs is not asked.
+/// A device that completes inline, with few zones, because the cost of changing zones is not
+/// measured.
 fn in_line() -> Writer {
     let options = terabyte().with_zone_size(1 << 36);
     Writer::new(null(options), WriteMode::PerZone, false)
 }
 
-/// A device that answers when it is polled.
+/// A device that completes when polled.
 fn polled(merge: bool) -> Writer {
     Writer::new(null(answers_later()), WriteMode::PerZone, merge)
 }
 
-/// The same in another mode, with a queue that takes all that the path has in flight, and keeps their order.
+/// Like `polled` but in another mode, with a device queue that holds all writes in flight and
+/// preserves their order.
 fn polled_in(mode: WriteMode) -> Writer {
     let options = answers_later().with_preserves_write_order(true).with_hw_queue_depth(256);
     Writer::new(null(options), mode, false)
@@ -70,7 +73,7 @@ fn read(writer: &mut Writer, count: u64) {
     }
 }
 
-/// The write of a job file's job at depth 1: the first path, and what the machinery of jobs adds.
+/// Writes through a job of a job file at queue depth 1: the first path plus the overhead of jobs.
 fn write_of_job(count: u64) {
     job(terabyte().with_zone_size(1 << 36), WriteMode::PerZone, false, 1, count);
 }

@@ -1,4 +1,4 @@
-//! The same writes through the machinery that runs job files.
+//! Writes of the path benchmark, through the code that runs job files.
 
 use super::Effort;
 use super::measure::{Case, Samples, interleave, time};
@@ -12,7 +12,7 @@ use zonal_bench::{BenchOptions, run};
 use zonal_io::emulated::{CompleteMode, EmulatedOptions};
 use zonal_io::volume::WriteMode;
 
-/// Nanoseconds a write of a sequential job in `mode` that takes no latencies.
+/// Nanoseconds per write of a sequential job in `mode` without latencies.
 pub(super) fn job(device: EmulatedOptions, mode: WriteMode, merge: bool, depth: u32, count: u64) -> f64 {
     timed_job(device, mode, merge, depth, count, "--gtod_reduce=1")
 }
@@ -33,7 +33,7 @@ fn timed_job(
         "--zonemode=zbd".to_owned(),
         latencies.to_owned(),
         format!("--iodepth={depth}"),
-        // One zone takes it all.
+        // One zone holds all of it.
         "--size=1z".to_owned(),
         format!("--io_size={size}"),
     ];
@@ -46,7 +46,7 @@ fn timed_job(
     1e9 / report.modes[0].jobs[0].dir(Dir::Write).iops()
 }
 
-/// Depth 1 in line, and depth 16 polled into one zone, merging off and on.
+/// Queue depth 1 inline, and queue depth 16 polled into one zone, without and with merging.
 pub(super) fn writes(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let inline = EmulatedOptions::default().with_size(1 << 42).with_zone_size(1 << 36);
@@ -69,7 +69,7 @@ pub(super) fn writes(effort: Effort, report: &mut Report) {
     report.add("job, per-zone, polled, depth 16, merged", "", merged, "ns", Bound::None);
 }
 
-/// What a job adds to its writes: the same writes with latencies, without, and without a job.
+/// Overhead of a job: the same writes with latencies, without latencies, and without a job.
 pub(super) fn cost(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let inline = EmulatedOptions::default().with_size(1 << 42).with_zone_size(1 << 36);
@@ -97,7 +97,7 @@ pub(super) fn cost(effort: Effort, report: &mut Report) {
         let [clock, bare, job] = &samples[..] else { unreachable!("three cases") };
         let added = job.against(bare, |job, bare| job - bare);
         let beyond = added.against(clock, |added, clock| (added - clock).max(0.01));
-        // As for the plug's cost: a difference below what the machine's noise lets one see is none.
+        // As for the cost of the plug: a difference below the machine's noise counts as none.
         let added = added.against(clock, |added, _| added.max(0.01));
         report.add(&format!("what a job adds to a write, {what}"), "no job", &added, "ns", Bound::None);
         report.add("  beyond one reading of the clock", "no job", &beyond, "ns", Bound::AtMost(15.0));

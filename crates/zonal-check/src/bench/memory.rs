@@ -6,7 +6,7 @@ use super::report::{Bound, Report};
 use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::{Volume, VolumeOptions, WriteMode};
 
-/// Bytes that a volume of idle zones allocates, a zone.
+/// Bytes that a volume of idle zones allocates for each zone.
 pub(super) fn plugs(effort: Effort, allocated: Option<fn() -> usize>, report: &mut Report) {
     for zones in [112_000, 1_000_000].map(|n: u32| n.min(effort.zones_max)) {
         let zone_size = 128 << 20;

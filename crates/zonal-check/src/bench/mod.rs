@@ -1,8 +1,8 @@
 //! Benchmarks of the write path, as ratios within one run.
 //!
-//! Every row names its baseline, and the two are measured in turn, round by round, so that a machine whose speed drifts
-//! slows both. What counts is the median of the rounds; the spread is that of the middle half. A row with a bound says
-//! whether it was met.
+//! Every row names its baseline. Row and baseline are measured in turn, round by round, so that
+//! drift of the machine's speed affects both. The value is the median of the rounds; the spread is
+//! that of the middle half. A row with a bound says whether it was met.
 
 mod callers;
 mod emulated;
@@ -30,29 +30,30 @@ pub use report::{Bound, Report, Row};
 pub use served::PATHS as SERVED_PATHS;
 pub use shown::PATHS as SHOWN_PATHS;
 
-/// How much to measure.
+/// Amount of measuring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
-    /// Rounds a case.
+    /// Rounds of each case.
     pub rounds: usize,
-    /// Operations a round, of the cheapest kind; dearer ones do fewer.
+    /// Operations of a round, for the cheapest kind; more expensive ones do fewer.
     pub operations: u64,
     /// Zones of the largest device.
     pub zones_max: u32,
 }
 
 impl Effort {
-    /// What the tables are made with.
+    /// Effort for published tables.
     pub const FULL: Effort = Effort { rounds: 15, operations: 1_000_000, zones_max: 1_000_000 };
 
-    /// Just enough to see that every row still works.
+    /// Just enough to check that every row still works.
     pub const TINY: Effort = Effort { rounds: 1, operations: 2_000, zones_max: 4096 };
 }
 
 /// Measures some rows.
 type Part<'a> = &'a dyn Fn(&mut Report);
 
-/// Measures everything, or `only` one part. `allocated` tells how many bytes the process has allocated at the moment, if it counts them.
+/// Measures everything, or `only` one part. `allocated` returns the number of bytes that the
+/// process has allocated, if it counts them.
 ///
 /// # Panics
 /// If a request fails: a benchmark of failures measures nothing.

@@ -1,4 +1,5 @@
-//! One thread in the modes that order writes of several zones, against one write a zone.
+//! One thread that writes several zones in the modes that order them, compared with one write per
+//! zone.
 
 use super::Effort;
 use super::measure::{Case, interleave, time};
@@ -11,7 +12,7 @@ use zonal_io::volume::{Request, WriteMode};
 /// Zones that are written in turn.
 const ZONES: u64 = 4;
 
-/// Writes `count` times 4 KiB, each to the next of the zones, at this depth.
+/// Writes 4 KiB `count` times, each to the next zone, at queue depth `depth`.
 fn round(writer: &mut Writer, count: u64, depth: u64) -> f64 {
     let ns = time(count, || {
         for i in 0..count {
@@ -27,7 +28,8 @@ fn round(writer: &mut Writer, count: u64, depth: u64) -> f64 {
     ns
 }
 
-/// Four zones in turn, in line at depth 1, where every write of mode `qd1` is a change of the zone; and polled, 16 deep.
+/// Four zones in turn: inline at queue depth 1, where every write in mode `qd1` changes the zone,
+/// and polled at queue depth 16.
 pub(super) fn in_turn(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let inline = EmulatedOptions::default().with_size(64 << 36).with_zone_size(1 << 36);

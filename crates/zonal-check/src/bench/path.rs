@@ -16,7 +16,7 @@ use zonal_io::volume::{Channel, Request, Volume, VolumeOptions, WriteMode};
 /// 4 KiB.
 pub(super) const SECTORS: u32 = 8;
 
-/// Time for devices that look at no clock.
+/// Time for devices that ignore the clock.
 pub(super) const NOW: Nanos = Nanos(0);
 
 pub(super) fn null(options: EmulatedOptions) -> Arc<dyn Device> {
@@ -27,7 +27,8 @@ pub(super) fn terabyte() -> EmulatedOptions {
     EmulatedOptions::default().with_size(1 << 40)
 }
 
-/// A volume, a channel that counts completions, and memory to write. Two side by side share no cache line.
+/// A volume, a channel that counts completions, and memory to write. Aligned so that two side by
+/// side share no cache line.
 #[repr(align(128))]
 pub(super) struct Writer {
     pub(super) volume: Arc<Volume>,
@@ -48,7 +49,7 @@ impl Writer {
         let counted = done.clone();
         let channel = volume.channel(move |c| {
             assert!(c.result.is_ok(), "{:?}", c.result);
-            // One thread completes at a time here, or the count is not looked at.
+            // Either one thread completes at a time, or the count is not used.
             counted.store(counted.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         });
         Writer { volume, channel, done, memory: IoBuf::zeroed(128 << 10), issued: 0 }
@@ -57,8 +58,8 @@ impl Writer {
     /// A view of the writer's memory.
     pub(super) fn payload(&self, len: u32) -> IoBuf {
         let ptr = NonNull::new(self.memory.as_ptr()).expect("allocated");
-        // SAFETY: the memory lives until the end of the writer, whose requests have all ended before it goes; they only
-        // read it.
+        // SAFETY: the memory lives as long as the writer, all of whose requests end before it is
+        // dropped; they only read it.
         unsafe { IoBuf::from_raw(ptr, len) }
     }
 
@@ -75,7 +76,7 @@ impl Writer {
         }
     }
 
-    /// Writes `count` times 4 KiB from `first` on, at this depth.
+    /// Writes 4 KiB `count` times from block `first` on, at queue depth `depth`.
     pub(super) fn write(&mut self, first: u64, count: u64, depth: u64) {
         for i in 0..count {
             self.wait_below(depth);
@@ -85,7 +86,7 @@ impl Writer {
         self.wait_below(1);
     }
 
-    /// Reads the first 4 MiB, 4 KiB at a time, so often; where requests end in line.
+    /// Reads 4 KiB `count` times within the first 4 MiB, from a device that completes inline.
     pub(super) fn read(&mut self, count: u64) {
         for i in 0..count {
             let buf = self.payload(4096);
@@ -116,7 +117,7 @@ fn rate(samples: &super::Samples) -> super::Samples {
     super::Samples { rounds: samples.rounds.iter().map(|ns| 1e3 / ns).collect() }
 }
 
-/// Depth 1, completing in line.
+/// Queue depth 1, completing inline.
 pub(super) fn in_line(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let device = null(terabyte());
@@ -160,16 +161,16 @@ fn reset_bare(device: &dyn Device) {
     device.submit(NOW, 0, &command, &mut Some(Context::token(0)));
 }
 
-/// Depth 16 into one zone, completing when polled.
+/// Queue depth 16 into one zone, completing when polled.
 pub(super) fn queued(effort: Effort, report: &mut Report) {
     const DEPTH: u64 = 16;
-    // A zone that takes a whole round, so that every write meets the one before it.
+    // A zone holds a whole round, so that every write meets its predecessor.
     let count = effort.operations;
     let polled = EmulatedOptions::default()
         .with_size(1 << 42)
         .with_zone_size(1 << 36)
         .with_complete(CompleteMode::Poll);
-    // Without a plug, depth needs a device that keeps the order.
+    // Without a plug, queue depth requires a device that preserves order.
     let ordered = polled.clone().with_preserves_write_order(true);
     let mut writers = [
         Writer::new(null(ordered), WriteMode::Direct, false),
@@ -205,7 +206,8 @@ pub(super) fn queued(effort: Effort, report: &mut Report) {
     report.add_one("  device commands a write", "", commands[1], "", Bound::None);
 }
 
-/// Writes of mode `pipelined` at depths that the device's queue holds, and at a depth that it does not hold.
+/// Writes in mode `pipelined`, at queue depths that fit into the device's queue and at one that
+/// does not.
 pub(super) fn pipelined(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let options = EmulatedOptions::default()
@@ -237,7 +239,8 @@ fn round_of(writer: &mut Writer, count: u64, depth: u64) -> f64 {
     ns
 }
 
-/// Zones written in turn, 16 open at a time, on devices of more and more zones; and one random zone a write.
+/// Zones written in turn, 16 open at a time, on devices with more and more zones; then one random
+/// zone for each write.
 pub(super) fn zones(effort: Effort, report: &mut Report) {
     const ZONE_WRITES: u64 = 256;
     let count = effort.operations;
@@ -266,10 +269,10 @@ struct Walker {
     writer: Writer,
     zones: u32,
     zone_writes: u64,
-    /// The 16 zones at hand, and how far each is.
+    /// The 16 current zones, and the progress in each.
     open: Vec<(u32, u64)>,
     next: u32,
-    /// Pointers for random zones, in writes.
+    /// Write pointers for random zones, counted in writes.
     pointers: Vec<u16>,
     random: u64,
 }
@@ -304,7 +307,8 @@ impl Walker {
                 self.write(zone, at);
                 self.open[slot].1 += 1;
                 if at + 1 == self.zone_writes {
-                    // Reset before use, the same on every device, however seldom it comes back to a zone.
+                    // Reset before use, so that all devices do equal work, however rarely they
+                    // return to a zone.
                     let next = self.next;
                     self.next = (next + 1) % self.zones;
                     self.reset(next);
@@ -314,7 +318,7 @@ impl Walker {
         })
     }
 
-    /// Zones in an order that jumps all over the device; a full zone is passed over.
+    /// Writes zones in an order that jumps all over the device, skipping full zones.
     fn random(&mut self, count: u64) -> f64 {
         if self.random == 1 {
             self.writer.reset_all();

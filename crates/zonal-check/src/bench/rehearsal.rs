@@ -1,4 +1,4 @@
-//! Simulated drives: what an I/O costs that takes no time but the processor's, through the whole stack.
+//! Simulated drives: processor cost of a simulated I/O through the whole stack.
 
 use super::Effort;
 use super::measure::{Case, Samples, interleave, time};
@@ -12,21 +12,21 @@ use zonal_sim::Profile;
 /// Bytes of a zone of the disks.
 const ZONE: u64 = 256 << 20;
 
-/// A drive of `zones` zones and what a job writes to it.
+/// A drive of `zones` zones, and the job that writes to it.
 #[derive(Clone, Copy)]
 struct Rehearsal {
     profile: &'static str,
-    /// 0: as many as the profile says.
+    /// 0: as many as the profile has.
     zones: u64,
     block: u64,
     options: &'static [&'static str],
 }
 
-/// One job that writes in order.
+/// One sequential job.
 const DISK: Rehearsal =
     Rehearsal { profile: "smr-hdd-30t", zones: 0, block: 1 << 20, options: &["--rw=write", "--iodepth=32"] };
 
-/// Sixteen jobs that have zones in turn.
+/// Sixteen jobs that write zones in turn.
 const CROWD: Rehearsal = Rehearsal {
     profile: "smr-hdd-30t",
     zones: 0,
@@ -41,7 +41,7 @@ const FLASH: Rehearsal = Rehearsal {
     options: &["--rw=randwrite", "--iodepth=16", "--max_open_zones=14"],
 };
 
-/// Sixteen zones open, of a hundred. What one of them is filled by the other has not begun.
+/// Sixteen open zones out of a hundred.
 const FEW: Rehearsal = Rehearsal {
     profile: "smr-hdd-30t",
     zones: 100,
@@ -49,11 +49,11 @@ const FEW: Rehearsal = Rehearsal {
     options: &["--rw=randwrite", "--iodepth=32", "--max_open_zones=16"],
 };
 
-/// Sixteen zones open, of those of a whole disk.
+/// Sixteen open zones out of those of a whole disk.
 const MANY: Rehearsal = Rehearsal { zones: 112_000, ..FEW };
 
 impl Rehearsal {
-    /// Makes `count` requests, together.
+    /// Runs `count` requests in total.
     ///
     /// # Panics
     /// If one fails.
@@ -77,15 +77,16 @@ impl Rehearsal {
         assert!(ios >= count, "{ios} of {count} requests");
     }
 
-    /// What a request costs after the first `count`, in nanoseconds: a run of twice as many less one of that many, so
-    /// that opening the drive falls out. Runs too short for a difference, which only show that a row works, have one.
+    /// Cost of a request after the first `count`, in nanoseconds: a run of twice as many minus a
+    /// run of `count`, which cancels the cost of opening the drive. At least 1, because runs that
+    /// only check that the row works are too short for a difference.
     fn beyond(&self, count: u64) -> f64 {
         let [once, twice] = [count, 2 * count].map(|count| time(1, || self.play(count)));
         ((twice - once) / count as f64).max(1.0)
     }
 }
 
-/// Opening the drive and its volume is among all but the last.
+/// All rows but the last include opening the drive and its volume.
 pub(super) fn rows(effort: Effort, report: &mut Report) {
     let count = effort.operations / 2;
     let mut cases = [

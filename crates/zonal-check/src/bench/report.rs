@@ -5,7 +5,7 @@ use super::measure::Samples;
 use serde_json::{Value, json};
 use zonal_bench::columns;
 
-/// What a row has to reach.
+/// Target value of a row.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Bound {
     /// Only reported.
@@ -37,21 +37,21 @@ impl Bound {
 /// One figure.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What was measured.
+    /// Name of the measurement.
     pub name: String,
-    /// What it is compared with, or how it was taken.
+    /// Baseline of the comparison, or method of measurement.
     pub baseline: String,
-    /// The figure: the median where it was measured in rounds.
+    /// Figure: the median if it was measured in rounds.
     pub value: f64,
-    /// Its unit.
+    /// Unit of the figure.
     pub unit: &'static str,
-    /// Half the distance between the quartiles, as a part of the figure.
+    /// Half the interquartile range, relative to the figure.
     pub spread: f64,
-    /// What it has to reach.
+    /// Target of the figure.
     pub bound: Bound,
 }
 
-/// All rows and the machine they were measured on.
+/// All rows, and the machine that measured them.
 #[derive(Debug)]
 pub struct Report {
     effort: Effort,
@@ -63,12 +63,12 @@ impl Report {
         Report { effort, rows: Vec::new() }
     }
 
-    /// The rows, in the order of measurement.
+    /// Rows in order of measurement.
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// Whether every bound was met.
+    /// True if every bound was met.
     pub fn all_met(&self) -> bool {
         self.rows.iter().all(|r| r.bound.is_met(r.value) != Some(false))
     }
@@ -96,7 +96,7 @@ impl Report {
         self.rows.push(Row { name: name.into(), baseline: baseline.into(), value, unit, spread: 0.0, bound });
     }
 
-    /// The table.
+    /// Formats the rows as a table.
     pub fn to_text(&self) -> String {
         let mut out = format!("machine: {}; {} rounds in turn, medians\n\n", machine(), self.effort.rounds);
         let heads = ["what", "against", "value", "unit", "spread", "bound", ""];
@@ -106,7 +106,7 @@ impl Report {
         out
     }
 
-    /// The same as JSON.
+    /// Formats the rows as JSON.
     pub fn to_json(&self) -> Value {
         let rows: Vec<Value> = self
             .rows
@@ -142,7 +142,7 @@ impl Row {
     }
 }
 
-/// Processor and number of cores, as the kernel names them.
+/// Processor and number of cores, as named by the kernel.
 pub(crate) fn machine() -> String {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model =

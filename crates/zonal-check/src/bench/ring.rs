@@ -1,4 +1,5 @@
-//! A guest's memory with one ring of requests, and as little of a driver as makes them: to count what their device does.
+//! A guest's memory with one ring of requests, and the minimum of a driver: to count the
+//! instructions of their device.
 
 use super::path::SECTORS;
 use std::io;
@@ -13,22 +14,23 @@ use zonal_vhost::wire::ring::{
 };
 use zonal_vhost::wire::scsi::{HEADER_LEN, RESPONSE_LEN};
 
-/// Descriptors of a guest's ring, as QEMU has them.
+/// Descriptors of a guest's ring, as in QEMU.
 const NUM: u16 = 256;
 
-/// Where the parts of a ring lie, and the headers, tables and responses of requests, and their data.
+/// Addresses of the parts of a ring, of the headers, tables and responses of requests, and of their
+/// data.
 const TABLE: u64 = 0;
 const AVAILABLE: u64 = 0x2000;
 const USED: u64 = 0x3000;
 const REQUESTS: u64 = 0x4000;
 const DATA: u64 = 0x1_0000;
 
-/// Bytes of a request without its data, and where of them the table and the response are.
+/// Bytes of a request without its data, and the offsets of its table and response.
 const REQUEST_LEN: u64 = 0x200;
 const TABLE_AT: u64 = 0x80;
 const RESPONSE_AT: u64 = 0x100;
 
-/// Where the status is in a response.
+/// Offset of the status in a response.
 const STATUS_AT: u64 = 10;
 
 /// A status that no request ends with.
@@ -36,7 +38,7 @@ const NO_STATUS: u8 = 0xEE;
 
 const RELAXED: Ordering = Ordering::Relaxed;
 
-/// The driver of a guest, with an indirect table for each request, as Linux has it.
+/// Driver of a guest, with an indirect table for each request, like that of Linux.
 pub(super) struct Driver {
     area: Area,
     next: u16,
@@ -51,7 +53,7 @@ fn file_of(len: usize) -> io::Result<std::os::fd::OwnedFd> {
 }
 
 impl Driver {
-    /// The driver and its memory, in which all but the commands of requests is written.
+    /// Creates the driver and its memory, with everything filled in but the commands of requests.
     pub(super) fn new(is_read: bool, depth: u16) -> Option<(Rc<Memory>, Driver)> {
         let page = u64::from(SECTORS) * 512;
         let len = DATA + page * u64::from(depth);
@@ -90,7 +92,7 @@ impl Driver {
         RingSetup { num: NUM, descriptors, available, used, base: 0, event_idx: true, indirect: true }
     }
 
-    /// Where requests in flight are marked, as QEMU asks for.
+    /// Creates the log of requests in flight that QEMU requires.
     pub(super) fn log() -> Option<InflightQueue> {
         let len = queue_len(NUM);
         let file = file_of(len).ok()?;
@@ -100,7 +102,7 @@ impl Driver {
     /// Makes a request with this command available.
     pub(super) fn offer(&mut self, tag: u16, cdb: &Cdb) {
         let request = (REQUESTS + REQUEST_LEN * u64::from(tag)) as usize;
-        // Attribute, priority and a reference number precede the command, whose last bytes stay zero.
+        // Attribute, priority and a reference number precede the command. Its last bytes stay zero.
         let mut header = [0; 35];
         header[3..].copy_from_slice(cdb);
         for (n, word) in header.as_chunks().0.iter().enumerate() {
@@ -112,13 +114,13 @@ impl Driver {
         self.next = self.next.wrapping_add(1);
     }
 
-    /// Shows the device what is available, and asks for an interrupt with the first that ends.
+    /// Publishes the available requests, and asks for an interrupt with the first completion.
     pub(super) fn publish(&self) {
         self.area.store_u16(AVAILABLE as usize + used_event_at(NUM), self.seen, RELAXED);
         self.area.store_u16(AVAILABLE as usize + INDEX, self.next, Ordering::Release);
     }
 
-    /// Looks at the requests that have ended. Returns how many there were.
+    /// Consumes the completed requests, and returns their number.
     pub(super) fn take(&mut self) -> u16 {
         let before = self.seen;
         let index = self.area.load_u16(USED as usize + INDEX, Ordering::Acquire);

@@ -1,8 +1,10 @@
-//! A served drive: the rate of the target beside its floor, what sleeping costs, and instructions without sockets.
+//! A served drive: rate of the target compared with its floor, cost of sleeping, and instructions
+//! without sockets.
 //!
-//! The floor is the same server and the same loop, whose I/O commands succeed without a look at the volume. The host is the crate's own
-//! queue, on sockets that it never sleeps on: one thread for all queues. Both sides use congestion control cubic, where the kernel has
-//! it, so that pacing of the machine's own choice is not measured.
+//! The floor is the same server with the same loop, in which I/O commands succeed without accessing
+//! the volume. The host is the queue of zonal-nvme, on sockets that it never sleeps on, with one
+//! thread for all queues. Both sides use the congestion control `cubic` where the kernel has it, so
+//! that pacing by the machine's default is not measured.
 
 use super::Effort;
 use super::instructions::Path;
@@ -31,7 +33,7 @@ use zonal_nvme::wire::{Sqe, fabrics, io};
 
 const BLOCK: u32 = 4096;
 const DEPTH: u16 = 128;
-/// Blocks of the ordinary namespace.
+/// Blocks of the conventional namespace.
 const BLOCKS: u64 = 1 << 20;
 const ORDINARY: u32 = 2;
 
@@ -39,7 +41,7 @@ const ORDINARY: u32 = 2;
 const OPERATIONS_A_COMMAND: u64 = 20;
 const IDLE_CONNECTIONS: u16 = 64;
 
-/// The memory of a command: what a device without data reads and writes.
+/// Memory of a command, on a device that keeps no data.
 enum Memory {
     Connect(Vec<u8>),
     Write,
@@ -72,7 +74,8 @@ impl HostData for Memory {
     fn put(&mut self, _: usize, _: &[u8]) {}
 }
 
-/// A drive that answers at once: 4 GiB of conventional zones, and as many sequential ones.
+/// Creates a target with a drive that completes inline: 4 GiB of conventional zones, and as much of
+/// sequential ones.
 fn target(is_floor: bool) -> Arc<Target> {
     let options = EmulatedOptions::default()
         .with_size(2 * BLOCKS * u64::from(BLOCK))
@@ -86,9 +89,9 @@ fn target(is_floor: bool) -> Arc<Target> {
     Arc::new(if is_floor { target.floor() } else { target })
 }
 
-/// What carries bytes to the target and back.
+/// Transport between the host and the target.
 trait Wire {
-    /// Moves what there is in both directions.
+    /// Moves pending bytes in both directions.
     fn turn(&mut self, queue: &mut HostQueue<Memory>);
 }
 
@@ -128,7 +131,7 @@ impl Socket {
     fn connect(address: SocketAddr) -> Socket {
         let stream = TcpStream::connect(address).expect("the server listens");
         stream.set_nodelay(true).expect("a socket");
-        // A kernel without it has its own.
+        // A kernel without cubic keeps its default.
         let _ = set_tcp_congestion(&stream, "cubic");
         stream.set_nonblocking(true).expect("a socket");
         Socket { stream, bytes: vec![0; 256 << 10].into() }
@@ -192,7 +195,8 @@ impl<W: Wire> Queue<W> {
         self.call(command, Memory::Connect(data)) as u16
     }
 
-    /// An admin queue whose controller is enabled, and that one's number.
+    /// Opens an admin queue, enables its controller, and returns both queue and number of the
+    /// controller.
     fn admin(wire: W, nqn: &str) -> (Queue<W>, u16) {
         let mut admin = Queue::open(wire);
         let controller = admin.connect(nqn, 0, 0xFFFF);
@@ -202,7 +206,7 @@ impl<W: Wire> Queue<W> {
     }
 
     fn send(&mut self, is_read: bool) {
-        // Anywhere, as a step that has no factor with the size.
+        // Scattered over the namespace: the step has no common factor with the size.
         self.next = (self.next + 40_503) % BLOCKS;
         let cdw = [self.next as u32, 0, 0, 0, 0, 0];
         let sent = match is_read {
@@ -213,7 +217,7 @@ impl<W: Wire> Queue<W> {
     }
 }
 
-/// `count` commands, at this depth on each queue.
+/// Runs `count` commands, at queue depth `depth` on each queue.
 fn run<W: Wire>(queues: &mut [Queue<W>], is_read: bool, depth: u16, count: u64) {
     let (mut sent, mut ended) = (0, 0);
     while ended < count {
@@ -231,11 +235,12 @@ fn run<W: Wire>(queues: &mut [Queue<W>], is_read: bool, depth: u16, count: u64) 
     }
 }
 
-/// What is counted of served commands: those of a host and of a target, without sockets between them.
+/// Counted paths of served commands: host and target, without sockets between them.
 pub const PATHS: [Path; 2] =
     [("served-read", |n| without_sockets(true, n)), ("served-write", |n| without_sockets(false, n))];
 
-/// `count` commands of 4 KiB through a connection without a socket, at depth 16, to count their instructions.
+/// Runs `count` commands of 4 KiB through a connection without a socket at queue depth 16, to count
+/// their instructions.
 fn without_sockets(is_read: bool, count: u64) {
     let target = target(false);
     let pools = Rc::new(BufferPools::new());
@@ -249,7 +254,7 @@ fn without_sockets(is_read: bool, count: u64) {
     run(&mut [queue], is_read, 16, count);
 }
 
-/// A server of one thread, and queues of its one host.
+/// A server with one thread, and the queues of its only host.
 struct Served {
     server: Option<Server>,
     queues: Vec<Queue<Socket>>,
@@ -274,7 +279,7 @@ impl Served {
         Served { queues: (1..=queues).map(connect).collect(), _admin: admin, server: Some(server) }
     }
 
-    /// Nanoseconds a command, at this depth on all queues together.
+    /// Nanoseconds per command, at queue depth `depth` over all queues together.
     fn time(&mut self, is_read: bool, depth: u16, count: u64) -> f64 {
         let each = (depth / self.queues.len() as u16).max(1);
         time(count, || run(&mut self.queues, is_read, each, count))
@@ -291,7 +296,7 @@ impl Drop for Served {
     }
 }
 
-/// All rows.
+/// Measures all rows.
 pub(super) fn rows(effort: Effort, report: &mut Report) {
     let count = (effort.operations / OPERATIONS_A_COMMAND).max(500);
     for queues in [1, 16] {
@@ -333,7 +338,7 @@ fn sleeping(effort: Effort, report: &mut Report, count: u64) {
     report.add("  more without --poll", "--poll", &added, "us", Bound::AtMost(12.0));
 }
 
-/// Time that threads of servers have run.
+/// Processor time of the servers' threads.
 fn served_time() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let ran = |path: std::path::PathBuf| -> Option<u64> {

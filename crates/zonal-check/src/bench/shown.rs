@@ -1,4 +1,5 @@
-//! Commands of a kernel for a drive that it has as a disk, ublk's or SCSI's, without the kernel: to count their instructions.
+//! Commands that a kernel sends to a drive attached as a disk (ublk or SCSI), without the kernel:
+//! to count their instructions.
 
 use super::instructions::{Path, answers_later};
 use super::path::{NOW, SECTORS, null};
@@ -17,8 +18,9 @@ use zonal_vhost::queue::FIRST_REQUESTS;
 /// Requests in flight.
 const DEPTH: u16 = 16;
 
-/// What is counted of a drive's disk: requests of 4 KiB at depth 16, without the kernel; with ublk also without the copy of their data.
-/// With vhost a guest's ring is included, and what its driver does there.
+/// Counted paths of a drive attached as a disk: requests of 4 KiB at queue depth 16, without the
+/// kernel, and for ublk also without the copy of their data. For vhost they include a guest's ring
+/// and the driver's work on it.
 pub const PATHS: [Path; 6] = [
     ("ublk-read", |n| ublk(KernelOp::Read, n)),
     ("ublk-write", |n| ublk(KernelOp::Write, n)),
@@ -28,7 +30,7 @@ pub const PATHS: [Path; 6] = [
     ("vhost-write", |n| vhost(false, n)),
 ];
 
-/// The data of a request stay where they are.
+/// The data of a request is not copied.
 struct NoData;
 
 impl Payload for NoData {
@@ -77,7 +79,7 @@ fn disk(volume: &Arc<Volume>) -> Arc<Disk> {
     Arc::new(Disk::new(volume.clone(), DiskOptions::new(identity)).expect("a disk"))
 }
 
-/// The command number `n` of an initiator, each of which continues the one before.
+/// Command number `n` of a sequential initiator.
 fn cdb(volume: &Volume, is_read: bool, n: u64) -> Cdb {
     let blocks = SECTORS / volume.info().block_sectors;
     let lba = n * u64::from(blocks);

@@ -1,4 +1,4 @@
-//! Several threads through one volume.
+//! Several threads on one volume.
 
 use super::Effort;
 use super::measure::{Case, interleave, time};
@@ -18,7 +18,7 @@ fn wide() -> EmulatedOptions {
     EmulatedOptions::default().with_size(64 << 36).with_zone_size(1 << 36)
 }
 
-/// Both writers at once, each from the start of its zone, in line at depth 1.
+/// Runs both writers concurrently, each from the start of its zone, inline at queue depth 1.
 fn both(writers: &mut [Writer; 2], zones: [u32; 2], count: u64) -> f64 {
     let begin = Barrier::new(3);
     let [a, b] = writers;
@@ -39,7 +39,7 @@ fn both(writers: &mut [Writer; 2], zones: [u32; 2], count: u64) -> f64 {
     ns
 }
 
-/// Two threads on their own zones, against two volumes that have nothing to do with each other.
+/// Compares two threads on their own zones with two independent volumes.
 pub(super) fn own_zones(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let fresh = || Writer::new(null(wide()), WriteMode::PerZone, true);
@@ -70,7 +70,8 @@ pub(super) fn own_zones(effort: Effort, report: &mut Report) {
     }
 }
 
-/// The same on devices that answer when they are polled, 16 requests deep: each thread has a queue of its own.
+/// Like `own_zones` on devices that complete when polled, at queue depth 16, with a queue for each
+/// thread.
 pub(super) fn own_queues(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let polled = wide().with_complete(CompleteMode::Poll).with_submit_queues(2);
@@ -133,12 +134,12 @@ fn open(options: EmulatedOptions, mode: WriteMode, merge: bool) -> Volume {
 }
 
 thread_local! {
-    /// Completions of others that this thread has delivered since it last returned from the volume.
+    /// Completions delivered by this thread for others since it last returned from the volume.
     static FOR_OTHERS: Cell<u64> = const { Cell::new(0) };
     static ME: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Two threads that append to one zone, 16 deep each.
+/// Two threads that append to one zone, each at queue depth 16.
 pub(super) fn one_zone(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let native = wide().with_complete(CompleteMode::Poll);
@@ -172,13 +173,14 @@ fn add_held(held: &AtomicU64, report: &mut Report) {
     );
 }
 
-/// Eight threads against two, the same number of requests in all.
+/// Compares eight threads with two, at an equal total number of requests.
 ///
-/// Where that is more threads than cores, a lock's holder loses its processor now and then, and every waiter with it what
-/// is left of its own time. Some loss is the price of switching, a tenth or two; half would be a queue of sleepers.
+/// With more threads than cores, the holder of a lock is preempted now and then, and every waiter
+/// loses the rest of its time slice. Switching costs a tenth or two; a loss of half would mean a
+/// queue of sleepers.
 pub(super) fn crowd(effort: Effort, report: &mut Report) {
     let count = effort.operations;
-    // As many as all of them have on the way: what a full queue costs is not asked here.
+    // Holds the requests of all threads: a full queue is not measured here.
     let polled = wide().with_complete(CompleteMode::Poll).with_hw_queue_depth(256);
     let held = AtomicU64::new(0);
     for (name, options, mode, place) in [
@@ -200,39 +202,39 @@ pub(super) fn crowd(effort: Effort, report: &mut Report) {
     add_held(&held, report);
 }
 
-/// Polls in a row that brought nothing before a thread yields: some microseconds.
+/// Polls in a row without result before a thread yields: some microseconds.
 const POLLS_MAX: u32 = 100;
 
-/// Where the threads of a load write.
+/// Zones that the threads of a load write.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WriteTarget {
     /// Zone 0, by appends.
     OneZone,
-    /// Each at the pointer of a zone of its own.
+    /// Each thread at the write pointer of its own zone.
     OwnZones,
-    /// The same by appends.
+    /// Each thread its own zone, by appends.
     AppendToOwn,
 }
 
-/// What several threads do at the same time, 16 requests deep each.
+/// Load of several threads, each at queue depth 16.
 struct Load {
     options: EmulatedOptions,
     mode: WriteMode,
     merge: bool,
     place: WriteTarget,
-    /// Zones from that of one thread to that of the next.
+    /// Distance between the zones of two threads.
     stride: u32,
 }
 
 impl Load {
-    /// Nanoseconds a request with `count` requests each of `threads`. `held` takes the most completions of others that one
-    /// call delivered.
+    /// Nanoseconds per request, with `threads` threads of `count` requests each. `held` is raised
+    /// to the largest number of completions for others that one call delivered.
     fn run(&self, threads: u32, count: u64, held: &AtomicU64) -> f64 {
         let volume = Arc::new(open(self.options.clone(), self.mode, self.merge));
         self.run_on(&vec![volume; threads as usize], count, held)
     }
 
-    /// The same with a volume for each thread.
+    /// Like `run`, with a volume for each thread.
     fn run_apart(&self, threads: u32, count: u64, held: &AtomicU64) -> f64 {
         let volume = || Arc::new(open(self.options.clone(), self.mode, self.merge));
         self.run_on(&(0..threads).map(|_| volume()).collect::<Vec<_>>(), count, held)
@@ -254,7 +256,7 @@ impl Load {
         })
     }
 
-    /// The zone of a thread.
+    /// Zone of a thread.
     fn own(&self, volume: &Volume, me: u32) -> Sector {
         volume.info().geometry.start_of(ZoneIndex(me * self.stride))
     }
@@ -285,8 +287,8 @@ impl Load {
         begin.wait();
         let mut most = 0;
         let after_call = |most: &mut u64| *most = FOR_OTHERS.replace(0).max(*most);
-        // A thread that finds nothing to do for long gives its processor to another, which may have work: with more
-        // threads than cores, what it waits for is often with a thread that does not run.
+        // A thread that stays idle yields its processor: with more threads than cores, it is often
+        // waiting for a thread that is not running.
         let wait = |most: &mut u64, is_over: &dyn Fn() -> bool| {
             let mut polls = 0;
             while !is_over() {
@@ -300,7 +302,8 @@ impl Load {
         };
         for issued in 0..count {
             wait(&mut most, &|| issued - done.load(Ordering::Acquire) < 16);
-            // SAFETY: the memory outlives the requests, which this function waits for; they only read it.
+            // SAFETY: the memory outlives the requests, which this function waits for; they only
+            // read it.
             let buf = unsafe { IoBuf::from_raw(payload, 4096) };
             volume.submit(Nanos(0), &channel, self.request(volume, me, issued, buf));
             after_call(&mut most);
@@ -310,11 +313,12 @@ impl Load {
     }
 }
 
-/// Reads of one zone by one thread while another writes it, or writes elsewhere.
+/// Reads of one zone by one thread while another writes that zone, or another one.
 ///
-/// Reads take no lock, so a writer elsewhere costs them what any busy neighbour does: up to half where two virtual cores are
-/// one. A writer of the same zone takes the line of the zone's word away with each write; below the zone's floor no read
-/// looks at that word. A read of the null device does little else, so this is the worst that a writer can do.
+/// Reads take no lock, so a writer elsewhere costs them no more than any busy neighbour: up to half
+/// if two virtual cores share a physical one. A writer of the same zone invalidates the cache line
+/// of the zone's word with each write; reads below the zone's floor do not access that word. A read
+/// of the null device does little else, so this is the worst case.
 pub(super) fn reads_beside_writes(effort: Effort, report: &mut Report) {
     let count = effort.operations;
     let pair = || {
@@ -336,7 +340,7 @@ pub(super) fn reads_beside_writes(effort: Effort, report: &mut Report) {
     report.add(name, "a writer elsewhere", &against(2, 1), "x", Bound::AtLeast(0.85));
 }
 
-/// Nanoseconds a read of zone 0, while the second writer fills `zone`.
+/// Nanoseconds per read of zone 0 while the second writer fills `zone`.
 fn read_beside(pair: &mut [Writer; 2], zone: Option<u32>, count: u64) -> f64 {
     let [reader, writer] = pair;
     let (is_over, begin) = (AtomicBool::new(false), Barrier::new(2));

@@ -1,4 +1,5 @@
-//! Threads that wait: how soon they see what another thread has reaped, and what a hundred of them cost.
+//! Waiting threads: the delay until they see a completion reaped by another thread, and the cost of
+//! a hundred of them.
 
 use super::Effort;
 use super::measure::Samples;
@@ -14,12 +15,12 @@ use zonal_io::clock::Clock;
 use zonal_io::emulated::EmulatedOptions;
 use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
 
-/// How long a write is at the device whose completions a helper reaps: long enough that its owner sleeps.
+/// Device time of a write that a helper reaps: long enough for its owner to sleep.
 const REAPED_AFTER: Duration = Duration::from_micros(300);
-/// The same for a hundred writers of one zone, one of whom writes while the others wait.
+/// Device time of a write when a hundred writers share a zone and all but one wait.
 const WRITES_TAKE: Duration = Duration::from_millis(1);
 const WRITERS: usize = 100;
-/// Operations of an effort for which each writer makes one, or the owner waits once.
+/// Operations of an effort for one write of each writer, or one wait of the owner.
 const OPERATIONS_A_WAIT: u64 = 1000;
 
 fn volume(takes: Duration) -> Arc<Volume> {
@@ -35,7 +36,7 @@ fn append() -> Request {
     Request::append(Sector(0), SECTORS, IoBuf::zeroed(SECTORS * 512))
 }
 
-/// The time from a helper thread reaping a completion to the waiting thread seeing it.
+/// Time from a helper thread reaping a completion to the waiting thread seeing it.
 pub(super) fn seen(effort: Effort, report: &mut Report) {
     let waits = (effort.operations / OPERATIONS_A_WAIT).max(20);
     let volume = volume(REAPED_AFTER);
@@ -60,7 +61,7 @@ pub(super) fn seen(effort: Effort, report: &mut Report) {
     report.add(name, "a bare wake-up", &ratio, "x", Bound::None);
 }
 
-/// The time within which 99 in 100 come.
+/// 99th percentile, in microseconds.
 fn late_in_us(late: impl Iterator<Item = u64>) -> f64 {
     let mut late: Vec<u64> = late.collect();
     late.sort_unstable();
@@ -68,7 +69,7 @@ fn late_in_us(late: impl Iterator<Item = u64>) -> f64 {
     late[place].max(1) as f64 / 1e3
 }
 
-/// The same of a thread that another one, which spins, wakes: what the machine's kernel takes.
+/// Delay of a thread that is woken by a spinning one: the kernel's own share.
 fn bare_wakes(waits: u64) -> f64 {
     let clock = Clock::start();
     let (due, woken) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -98,7 +99,8 @@ fn bare_wakes(waits: u64) -> f64 {
     })
 }
 
-/// Waits for one write. Returns how late its completion was seen, in nanoseconds, if the helper has reaped it.
+/// Waits for one write. Returns the delay in nanoseconds with which its completion was seen, if the
+/// helper reaped it.
 fn wait_for_helper(volume: &Volume, clock: Clock) -> Option<u64> {
     let owner = thread::current().id();
     let reaped = Arc::new((AtomicU64::new(0), AtomicBool::new(false)));
@@ -120,7 +122,7 @@ fn wait_for_helper(volume: &Volume, clock: Clock) -> Option<u64> {
     Some(reaped.0.load(Ordering::Relaxed)).filter(|at| *at > 0).map(|at| seen.saturating_sub(at))
 }
 
-/// What a hundred threads take of a processor, each of which has one write in flight or waiting.
+/// Processor usage of a hundred threads that each have one write in flight or waiting.
 pub(super) fn writers(effort: Effort, report: &mut Report) {
     let writes = (effort.operations / OPERATIONS_A_WAIT / WRITERS as u64).max(1);
     let volume = volume(WRITES_TAKE);
@@ -144,7 +146,7 @@ pub(super) fn writers(effort: Effort, report: &mut Report) {
             started = Instant::now();
         });
         let share = used.load(Ordering::Relaxed) as f64 / started.elapsed().as_nanos() as f64;
-        // A clock of the kernel that counts in ticks may have seen nothing.
+        // A kernel that accounts in ticks may report 0.
         100.0 * share.max(1e-6)
     });
     let samples = Samples { rounds: rounds.collect() };
@@ -155,7 +157,8 @@ pub(super) fn writers(effort: Effort, report: &mut Report) {
     report.add(name, "a sleep and a wake-up a write", &ratio, "x", Bound::None);
 }
 
-/// The same of a thread that sleeps for as long and then wakes another one: what the machine's kernel takes.
+/// Processor usage of a thread that sleeps equally long and then wakes another one: the kernel's
+/// own share.
 fn bare_sleeps(times: u64) -> f64 {
     let is_over = AtomicBool::new(false);
     let started = Instant::now();
@@ -180,7 +183,7 @@ fn bare_sleeps(times: u64) -> f64 {
     100.0 * (used as f64 / started.elapsed().as_nanos() as f64).max(1e-6)
 }
 
-/// Processor time of the calling thread, in nanoseconds: what the kernel's scheduler counts.
+/// Processor time of the calling thread, in nanoseconds, as accounted by the scheduler.
 fn processor_time() -> u64 {
     let counted = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     counted.split_ascii_whitespace().next().and_then(|ns| ns.parse().ok()).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! Writes that go through the kernel's page cache.
+//! Writes through the kernel's page cache.
 
 use super::super::Effort;
 use super::super::files::{BLOCK, PIECE, rate};
@@ -14,7 +14,8 @@ use zonal_fuse::least::Work;
 use zonal_io::buffer::IoBuf;
 use zonal_sim::Profile;
 
-/// Writes of 4 KiB in a row and a sync, on a mount with or without write-back, and the bytes on the drive.
+/// Sequential writes of 4 KiB with a sync at the end, on a mount with or without write-back, and
+/// the resulting bytes on the drive.
 pub fn small_writes(effort: Effort, report: &mut Report, (option, writeback): (&str, bool), bound: Bound) {
     let pieces = if effort.operations < 100_000 { 4 } else { PIECES };
     let ours = Mounted::files_with(&drive("ram", UNIT_MAX), writeback);
@@ -37,13 +38,14 @@ pub fn small_writes(effort: Effort, report: &mut Report, (option, writeback): (&
     let name = format!("mount: 4 KiB buffered writes in a row and fdatasync, {option}");
     against(report, &name, "a server that sums and copies", &costs, bound);
     report.add("  their time", "", &costs[0].wall, "ns", Bound::None);
-    // One round was not counted.
+    // The warm-up round is not in `rounds`.
     let bytes = (rounds as u64 + 1) * count * BLOCK;
     let on_drive = (moved(fs) - before) as f64 / bytes as f64;
     report.add_one("  bytes on the drive for each", "", on_drive, "", Bound::AtMost(1.1));
 }
 
-/// Reads of what the kernel has in its page cache: no request reaches the server, if the kernel may keep the pages.
+/// Reads of pages that the kernel has cached: no request reaches the server, provided that the
+/// kernel may keep the pages.
 pub fn reads(effort: Effort, report: &mut Report) {
     let pieces = if effort.operations < 100_000 { 4 } else { PIECES };
     let (ours, least) =
@@ -56,7 +58,7 @@ pub fn reads(effort: Effort, report: &mut Report) {
     let [mut read, mut read_least] = [&files[0], &files[1]].map(|open| {
         let mut into = IoBuf::zeroed(PIECE as u32);
         move |_| {
-            // Opened again: what was read before counts still.
+            // Opened again: the pages read before must still be valid.
             let file = open();
             (0..pieces).for_each(|i| file.read_exact_at(&mut into, i * PIECE).expect("it is there"));
         }
@@ -67,12 +69,13 @@ pub fn reads(effort: Effort, report: &mut Report) {
     report.add("  their rate", "", &rate(&costs[0].wall, PIECE), "GB/s", Bound::None);
 }
 
-/// Bytes that went to the drive, or came from it.
+/// Bytes written to or read from the drive.
 fn moved(fs: &FileSystem) -> u64 {
     fs.volume().statistics().sectors * 512
 }
 
-/// Programs that stream to a disk in its own time. The rate is that between the moment at which the disk is busy and the end.
+/// Programs that stream to a simulated disk in real time. The rate is measured from the time at
+/// which the disk is busy until the end.
 pub fn streams(effort: Effort, report: &mut Report) {
     const DISK: &str = "smr-hdd-30t";
     let is_short = effort.operations < 100_000;
@@ -95,12 +98,12 @@ pub fn streams(effort: Effort, report: &mut Report) {
                     while !is_over.load(Ordering::Relaxed) {
                         file.write_all_at(memory, at).expect("there is room");
                         at += PIECE;
-                        // In a moment the kernel writes nothing of its own accord.
+                        // The kernel does not write back by itself in so short a time.
                         if is_short && at.is_multiple_of(16 * PIECE) {
                             file.sync_data().expect("the drive takes it");
                         }
                     }
-                    // What the kernel has cached of it is not written.
+                    // Drops what is cached, so that it is not written.
                     file.set_len(0).expect("nothing fails");
                 });
             }

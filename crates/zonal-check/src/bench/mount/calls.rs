@@ -1,4 +1,4 @@
-//! Calls in a row: direct writes and reads, files that are made, looked at and removed.
+//! Single calls in a row: direct writes and reads; creating, looking up and removing files.
 
 use super::super::Effort;
 use super::super::files::{BLOCK, PIECE, random, rate};
@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use zonal_fuse::least::Work;
 use zonal_io::buffer::IoBuf;
 
-/// Direct writes and reads of a mebibyte in a row.
+/// Sequential direct writes and reads of one mebibyte.
 pub fn in_a_row(effort: Effort, report: &mut Report) {
     let count = if effort.operations < 100_000 { 4 } else { PIECES };
     let rounds = effort.rounds.min(9);
@@ -41,7 +41,7 @@ pub fn in_a_row(effort: Effort, report: &mut Report) {
     }
 }
 
-/// Direct writes of a mebibyte where a command has no room for its header, against commands that have.
+/// Direct writes of one mebibyte to drives that cannot and can take the header in the same command.
 pub fn shorter_units(effort: Effort, report: &mut Report) {
     let count = if effort.operations < 100_000 { 4 } else { PIECES };
     let memory = aligned(32 << 20);
@@ -55,7 +55,7 @@ pub fn shorter_units(effort: Effort, report: &mut Report) {
     against(report, name, "of 1028 KiB", &costs, Bound::AtLeast(0.9));
 }
 
-/// Direct writes and reads of 4 KiB at random.
+/// Random direct writes and reads of 4 KiB.
 pub fn at_random(effort: Effort, report: &mut Report) {
     let (operations, rounds) = (effort.operations / 100, effort.rounds.min(9));
     let count = if effort.operations < 100_000 { 4 } else { PIECES };
@@ -89,7 +89,7 @@ pub fn at_random(effort: Effort, report: &mut Report) {
     }
 }
 
-/// Files that are made, looked at and removed.
+/// Creates, looks up and removes files.
 pub fn names(effort: Effort, report: &mut Report) {
     let (count, rounds) = (effort.operations / 200, effort.rounds.min(7));
     let (ours, least) = (Mounted::files(&drive("ram", UNIT_MAX)), Mounted::least(Work::Discard));
@@ -116,7 +116,8 @@ pub fn names(effort: Effort, report: &mut Report) {
     }
 }
 
-/// Two threads on one mount against two mounts with a thread each, both with direct writes of a mebibyte.
+/// Compares two threads on one mount with two mounts of one thread each, all with direct writes of
+/// one mebibyte.
 pub fn two_threads(effort: Effort, report: &mut Report) {
     let count = if effort.operations < 100_000 { 4 } else { PIECES / 2 };
     let memory = aligned(32 << 20);

@@ -1,4 +1,5 @@
-//! What programs see of the disk that an image lies on, beside its own file system. Temporary files have to be on that disk.
+//! A mount on an image, compared with the file system of the disk below it. Temporary files have to
+//! be on that disk.
 
 use super::super::Effort;
 use super::super::measure::Samples;
@@ -11,18 +12,18 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-/// A file system in an image.
+/// Creates a file system in an image.
 fn place() -> MountPlace {
     MountPlace::with_zones("4G", "64M")
 }
 
-/// Has the file system of this directory write all that it has.
+/// Syncs the file system that contains `dir`.
 fn sync(dir: &Path) {
     let status = Command::new("sync").arg("-f").arg(dir).status();
     assert!(status.is_ok_and(|status| status.success()), "sync fails");
 }
 
-/// An append of 100 bytes and a sync, against four writes of the disk and 0.3 ms.
+/// An append of 100 bytes with a sync, compared with four writes of the disk plus 0.3 ms.
 pub fn syncs(effort: Effort, report: &mut Report) {
     let (count, rounds) = if effort.operations < 100_000 { (4, 1) } else { (100, effort.rounds.min(9)) };
     let place = place();
@@ -46,7 +47,7 @@ pub fn syncs(effort: Effort, report: &mut Report) {
             log.sync_all().expect("the disk takes it");
         });
         let theirs = middle(&mut |n| {
-            // Each into a hole of its own, in the order of no disk.
+            // Each write fills a hole of its own, in an order that suits no disk.
             let at = (n * 37 % count + round * count) * 65_536 * 2;
             holes.write_all_at(&[b'x'; 4096], at).expect("there is room");
             holes.sync_data().expect("the disk takes it");
@@ -64,7 +65,8 @@ pub fn syncs(effort: Effort, report: &mut Report) {
     mounted.end();
 }
 
-/// An archive of many small files that is unpacked and made durable, against the disk's own file system.
+/// Unpacks an archive of many small files and makes it durable, compared with the disk's own file
+/// system.
 pub fn archive(effort: Effort, report: &mut Report) {
     let (what, rounds) = if effort.operations < 100_000 { ("include/linux", 1) } else { ("include", 5) };
     let place = place();
@@ -79,7 +81,7 @@ pub fn archive(effort: Effort, report: &mut Report) {
     for _ in 0..rounds {
         let [ours, theirs] = [mounted.at("unpacked"), place.home().join("unpacked")].map(|dir| {
             let _ = fs::remove_dir_all(&dir);
-            // What one side has left to write does not hold up the other one.
+            // Neither side has to wait for the other's writes.
             place.zonal("sync m");
             sync(place.home());
             let begin = Instant::now();

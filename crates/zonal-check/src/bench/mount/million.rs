@@ -1,6 +1,7 @@
-//! A file system of a million files: the memory of its process, and a search through metadata that no cache has while a program streams.
+//! A file system of a million files: memory of its process, and a search through uncached metadata
+//! while a program streams.
 //!
-//! The drive is an image in memory: only the disk's own time counts.
+//! The drive is an image in memory, so only the simulated time of the disk counts.
 
 use super::super::Effort;
 use super::super::files::PIECE;
@@ -15,13 +16,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The disk in whose time a search runs.
+/// Disk model that delays the search.
 const DISK: &str = "timing:smr-hdd-30t+image:d.img";
 
 /// Files of a directory.
 const OF_DIRECTORY: u64 = 1000;
 
-/// Bytes after which a stream begins its file again.
+/// Bytes after which a stream restarts at the beginning of its file.
 const STREAM: u64 = 2 << 30;
 
 /// Measures all rows.
@@ -33,7 +34,7 @@ pub fn rows(effort: Effort, report: &mut Report) {
     search(&place, directories, is_short, report);
 }
 
-/// Makes the files, each of a few bytes. The kernel knows them all then.
+/// Creates the files, a few bytes each. Afterwards the kernel has all of them in its caches.
 fn make(place: &MountPlace, directories: u64, report: &mut Report) {
     let mounted = place.mount("");
     let begin = Instant::now();
@@ -73,7 +74,7 @@ fn make(place: &MountPlace, directories: u64, report: &mut Report) {
     mounted.end();
 }
 
-/// A search that looks at all files, beside a program that streams, on a disk in its own time.
+/// Searches all files while a program streams, on a simulated disk in real time.
 fn search(place: &MountPlace, directories: u64, is_short: bool, report: &mut Report) {
     let mounted = place.mount_device(DISK, "");
     let (written, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
@@ -92,7 +93,7 @@ fn search(place: &MountPlace, directories: u64, is_short: bool, report: &mut Rep
                     file.set_len(0).expect("nothing fails");
                 }
                 file.write_all_at(&memory, n * PIECE).expect("there is room");
-                // What counts is on the drive.
+                // Only bytes on the drive count.
                 if n % synced == synced - 1 {
                     file.sync_data().expect("the drive takes it");
                     written.fetch_add(synced * PIECE, Ordering::Relaxed);
@@ -100,12 +101,12 @@ fn search(place: &MountPlace, directories: u64, is_short: bool, report: &mut Rep
             }
             file.set_len(0).expect("nothing fails");
         });
-        // How long something takes, and the stream's rate meanwhile.
+        // Duration of `work`, and the rate of the stream during it.
         let beside = |work: &dyn Fn()| {
             let (from, begin) = (written.load(Ordering::Relaxed), Instant::now());
             work();
             let took = begin.elapsed().as_secs_f64();
-            // In a moment a stream may have written nothing.
+            // The stream may have written nothing in so short a time.
             while written.load(Ordering::Relaxed) == from && !stream.is_finished() {
                 sleep(Duration::from_millis(1));
             }
@@ -127,7 +128,7 @@ fn search(place: &MountPlace, directories: u64, is_short: bool, report: &mut Rep
     mounted.end();
 }
 
-/// Ends a stream, also where a check fails: its scope waits for it.
+/// Ends a stream, also when a check fails, because the scope waits for its thread.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -136,7 +137,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// How many files `find` looks at.
+/// Number of files that `find` finds.
 fn found(mounted: &Mounted<'_>) -> u64 {
     let output = Command::new("find")
         .arg(mounted.at("."))

@@ -1,8 +1,9 @@
-//! A mount against a server that does the least on the same kind of mount, two mounts against one with two threads, and what programs
-//! see of the disk that an image lies on.
+//! A mount compared with a minimal server on the same kind of mount; two mounts compared with one
+//! that serves two threads; and a mount compared with the disk below its image.
 //!
-//! Server and load are in one process, and each request goes through the kernel. Where the drive is memory, it was written before: what
-//! is measured is not the kernel that gives memory. The rows of [`disk`] are those of the program.
+//! Server and load share a process, but each request goes through the kernel. Drives in memory are
+//! written beforehand, so that page allocation by the kernel is not measured. In the rows of
+//! [`disk`] a process of the program serves the mount.
 
 mod cached;
 mod calls;
@@ -39,10 +40,10 @@ use zonal_io::clock::Clock;
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Volume, VolumeOptions, keeps_data};
 
-/// Pieces of a file that is written in a row: beyond the caches.
+/// Pieces of a file that is written sequentially: larger than the caches.
 const PIECES: u64 = 128;
 
-/// Bytes of a command that takes a unit of a mebibyte and its header.
+/// Bytes of a command that takes a unit of one mebibyte with its header.
 const UNIT_MAX: u64 = 1028 << 10;
 
 /// Measures all rows.
@@ -57,18 +58,18 @@ pub(super) fn rows(effort: Effort, report: &mut Report) {
     cached::reads(effort, report);
 }
 
-/// Measures the rows of a mount that lies on a disk.
+/// Measures the rows of a mount on a disk.
 pub(super) fn on_disk(effort: Effort, report: &mut Report) {
     disk::syncs(effort, report);
     disk::archive(effort, report);
 }
 
-/// A drive of this kind with room for two files of [`PIECES`], each written twice.
+/// Name of a drive of this kind with room for two files of [`PIECES`], each written twice.
 fn drive(kind: &str, command_max: u64) -> String {
     format!("{kind}:size=1G,zone_size=16M,max_sectors={}", command_max >> 9)
 }
 
-/// A directory that is mounted.
+/// A mounted directory.
 struct Mounted {
     dir: TempDir,
     session: Session,
@@ -76,12 +77,12 @@ struct Mounted {
     waiter: Polling,
 }
 
-/// Options of a session that says on standard error what goes wrong.
+/// Options of a session that logs problems to standard error.
 fn loud(writeback: bool) -> SessionOptions {
     session_options(writeback, Arc::new(|line| eprintln!("mount: {line}")))
 }
 
-/// True if `zonal mount` without options is write-back on this kernel.
+/// True if `zonal mount` defaults to write-back on this kernel.
 fn is_writeback() -> bool {
     syncs_single_writes().expect("the kernel has FUSE")
 }
@@ -95,7 +96,7 @@ impl Mounted {
         Mounted { dir, session, fs, waiter: Polling::new(clock) }
     }
 
-    /// A file system on this device, with its metadata in memory.
+    /// Mounts a file system on this device, with its metadata in memory.
     fn files(device: &str) -> Mounted {
         Mounted::files_with(device, is_writeback())
     }
@@ -122,7 +123,7 @@ impl Mounted {
         })
     }
 
-    /// A server that does the least.
+    /// Mounts a minimal server.
     fn least(work: Work) -> Mounted {
         Mounted::least_with(work, is_writeback())
     }
@@ -138,14 +139,15 @@ impl Mounted {
         self.dir.path().join(name)
     }
 
-    /// A file that is opened for direct writes and reads.
+    /// Creates or opens a file for direct I/O.
     fn direct(&self, name: &str) -> File {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::DIRECT | OFlags::CLOEXEC;
         let file = rustix::fs::open(self.at(name), flags, Mode::from_raw_mode(0o644));
         File::from(file.expect("it can be made"))
     }
 
-    /// Writes a file, on a drive all of whose memory was written before: what is measured is not the kernel that gives it.
+    /// Writes a file after having written all of the drive's memory, so that page allocation by the
+    /// kernel is not measured.
     fn touch(&self, file: &File, count: u64, memory: &[u8]) {
         if count >= PIECES / 2 {
             let filler = self.direct("filler");
@@ -161,7 +163,7 @@ impl Mounted {
         self.settle();
     }
 
-    /// All that was written is on the drive, and zones are reset.
+    /// Waits until all writes are on the drive and free zones are reset.
     fn settle(&self) {
         let Some(fs) = &self.fs else { return };
         fs.sync(&self.waiter).expect("memory takes rows");
@@ -176,7 +178,7 @@ impl Drop for Mounted {
     }
 }
 
-/// Bytes at a block of memory, as direct writes want them.
+/// Page-aligned bytes, as direct writes require them.
 fn aligned(length: u64) -> IoBuf {
     IoBuf::copied(&bytes(length))
 }
@@ -188,10 +190,10 @@ fn write_in_a_row(file: &File, count: u64, memory: &[u8]) {
     }
 }
 
-/// What calls cost, in nanoseconds each, round by round.
+/// Costs of calls, in nanoseconds each, round by round.
 struct Costs {
     wall: Samples,
-    /// Of all processors, the kernel's part and the program that calls included.
+    /// Processor time of all threads, including the kernel's part and the calling program.
     processor: Samples,
 }
 
@@ -215,8 +217,8 @@ fn processor_time() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Measures two cases of `calls` each in turn, after one round of each that is not counted. What a case leaves to be done is done after
-/// each, and not counted.
+/// Measures two cases of `calls` calls each in turn, after one warm-up round of each. Remaining
+/// work of a case is done after each round, outside of the measurement.
 fn in_turn(
     rounds: usize,
     calls: u64,
@@ -236,7 +238,7 @@ fn in_turn(
     costs
 }
 
-/// The rate of ours against that of theirs, and the processor time of a call.
+/// Reports the rate of ours relative to theirs, and the processor time of a call.
 fn against(report: &mut Report, name: &str, baseline: &str, [ours, theirs]: &[Costs; 2], bound: Bound) {
     report.add(name, baseline, &ours.wall.against(&theirs.wall, |ours, theirs| theirs / ours), "x", bound);
     report.add("  processor time of a call", "", &ours.processor, "ns", Bound::None);
