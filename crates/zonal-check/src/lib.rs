@@ -1,14 +1,14 @@
 //! Whole-stack checks of the other crates: hazards, promises, command line, speed.
 //!
-//! The checks are this crate's tests; the library holds what several of them need.
+//! The checks are the tests of this crate; the library holds the code that several of them share.
 //!
-//! - [`mod@bench`]: the tables of the write path's speed and memory.
-//! - [`experiment`]: published experiments, made again.
-//! - [`guest`]: a Linux that attaches what the program serves.
+//! - [`mod@bench`]: speed and memory of the write path, as tables.
+//! - [`experiment`]: published experiments, repeated.
+//! - [`guest`]: a Linux guest that attaches drives served by the program.
 //! - [`program`]: the built command line.
-//! - [`script`]: a device that does what a test tells it, and watches what it is asked.
-//! - [`rig`]: a volume on such a device, with everything that ended.
-//! - [`suite`]: the test programs of the workspace, and their times.
+//! - [`script`]: a scripted device that checks its commands.
+//! - [`rig`]: a volume on such a device, with a record of completed requests.
+//! - [`suite`]: test programs of the workspace, and their times.
 
 pub mod bench;
 pub mod experiment;

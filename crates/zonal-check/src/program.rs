@@ -1,4 +1,4 @@
-//! The `zonal` program and the repository, for tests that use them from outside.
+//! The `zonal` program and the repository, for tests of the command line.
 
 pub mod mounted;
 pub mod served;
@@ -12,12 +12,12 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("this crate lies in crates/")
 }
 
-/// The `zonal` program, built like the running test.
+/// Path of the `zonal` program, built with the profile of the running test.
 ///
-/// Cargo builds a program for the tests of its own package only, so this asks for it.
+/// Cargo builds programs only for tests of their own package, so this runs `cargo build`.
 ///
 /// # Panics
-/// If it does not build.
+/// If the build fails.
 pub fn zonal() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -27,7 +27,7 @@ pub fn zonal() -> &'static Path {
         let profile = directory.file_name().and_then(|n| n.to_str()).expect("cargo's layout");
         let profile = if profile == "debug" { "dev" } else { profile };
         let status = Command::new(env!("CARGO"))
-            // The whole workspace, so that its crates are built with the same features as for the tests.
+            // Builds the whole workspace, so that features are unified as for the tests.
             .args(["build", "--bins", "--quiet", "--profile", profile])
             .current_dir(repository())
             .status()
@@ -37,16 +37,16 @@ pub fn zonal() -> &'static Path {
     })
 }
 
-/// A test, or a part of one, is left out because of `why`.
+/// Reports that a test, or a part of one, is skipped, with the reason `why`.
 ///
 /// # Panics
-/// In continuous integration, where nothing is left out.
+/// In continuous integration, where nothing may be skipped.
 pub fn skip(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "in continuous integration nothing is skipped: {why}");
     println!("skipped: {why}");
 }
 
-/// Where no options are kept for devices: for runs that must not depend on what the developer keeps.
+/// Variable that hides the developer's saved device options, for runs that must not depend on them.
 pub const NO_CONFIG: (&str, &str) = ("XDG_CONFIG_HOME", "/nonexistent");
 
 /// The program without arguments, with [`NO_CONFIG`].
@@ -56,10 +56,10 @@ pub fn plain() -> Command {
     command
 }
 
-/// What the program said.
+/// Output of the program.
 #[derive(Debug)]
 pub struct Said {
-    /// What it exited with; `None` if a signal ended it.
+    /// Exit code; `None` if it was killed by a signal.
     pub code: Option<i32>,
     /// Standard output.
     pub out: Vec<u8>,
@@ -68,33 +68,35 @@ pub struct Said {
     line: String,
 }
 
-/// The program with the words of `line`, in `directory`, where its control sockets and its kept options go as well.
+/// The program with the words of `line` as arguments, in `directory`, which also holds its control
+/// sockets and saved options.
 pub fn command(directory: &Path, line: &str) -> Command {
     let mut command = plain();
     command.args(line.split_whitespace()).current_dir(directory).env("ZONAL_RUNTIME_DIR", directory);
     command.env("XDG_CONFIG_HOME", directory.join("config"));
-    // Whatever terminal the tests run in, help has the width of the documentation.
+    // Help is as wide as in the documentation, whatever the terminal.
     command.env_remove("COLUMNS");
     command
 }
 
-/// Limit of threads under which a program runs.
+/// Limit on the threads of a program.
 #[derive(Clone, Copy, Debug)]
 pub struct ThreadLimit {
-    /// Number of another user, for a test that the superuser runs, who has no such limit. The kernel counts all that a user runs, so a
-    /// test has one to itself.
+    /// User id to switch to if the test runs as root, to whom no such limit applies. The kernel
+    /// counts all threads of a user, so each test needs its own.
     pub user: u32,
-    /// Processes and threads that the user may have.
+    /// Maximum number of processes and threads of the user.
     pub threads: u32,
 }
 
-/// Runs [`command`] with a limit of threads. All that is in the directory belongs to the user from the first call on.
+/// Runs [`command`] with a limit on threads. The first call gives the directory and its contents to
+/// the user.
 ///
 /// # Panics
 /// As [`run`], and if the directory cannot be given to the user.
 pub fn run_limited(directory: &Path, line: &str, limit: ThreadLimit) -> Said {
     let ThreadLimit { user, threads } = limit;
-    // Directories of builds may be closed to others.
+    // Build directories may be inaccessible to other users.
     let copy = directory.join("zonal-program");
     let is_root = rustix::process::geteuid().is_root();
     if !copy.exists() {
@@ -116,10 +118,10 @@ pub fn run_limited(directory: &Path, line: &str, limit: ThreadLimit) -> Said {
     said(limited.stdin(Stdio::null()), line)
 }
 
-/// Runs [`command`] with nothing on standard input.
+/// Runs [`command`] with empty standard input.
 ///
 /// # Panics
-/// If it does not start, or its errors are no text.
+/// If it does not start, or its standard error is not UTF-8.
 pub fn run(directory: &Path, line: &str) -> Said {
     said(command(directory, line).stdin(Stdio::null()), line)
 }
@@ -140,7 +142,7 @@ fn said(command: &mut Command, line: &str) -> Said {
 }
 
 impl Said {
-    /// What it printed, of a line that has to succeed without a word on standard error.
+    /// Standard output of a command that must succeed without any message.
     ///
     /// # Panics
     /// If it did not.
@@ -149,7 +151,8 @@ impl Said {
         self.out
     }
 
-    /// The one line that it said, of a line that has to exit with `code` and print nothing.
+    /// Error message of a command that must exit with `code`, print nothing, and write exactly one
+    /// line to standard error.
     ///
     /// # Panics
     /// If it did not.

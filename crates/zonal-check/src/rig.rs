@@ -1,6 +1,7 @@
-//! A volume on a scripted device, and a note of every request that ended.
+//! A volume on a scripted device, with a record of every completed request.
 //!
-//! Every sector that a rig writes names its request, so that bytes tell who wrote them.
+//! Every sector written by a rig carries the number of its request, so the data shows which request
+//! wrote it.
 
 use crate::script::{Answer, Script, Seen};
 use parking_lot::Mutex;
@@ -11,31 +12,31 @@ use zonal_io::buffer::{IoBuf, IoBufs};
 use zonal_io::device::{Device, DeviceInfo, Output};
 use zonal_io::volume::{Channel, Completion, PlugStatus, Request, Volume, VolumeOptions, WriteMode};
 
-/// How a request ended.
+/// Result of a request.
 pub type End = Result<Output, RequestError>;
 
 /// Success without an address.
 pub const DONE: End = Ok(Output::Done);
 
-/// Rounds after which a rig that does not come to rest is taken to be stuck.
+/// Number of rounds after which a rig that does not come to rest is considered stuck.
 const ROUNDS_MAX: usize = 100_000;
 
 type Ends = Arc<Mutex<BTreeMap<u64, Completion>>>;
 
 /// A volume on a scripted device. See the module.
 pub struct Rig {
-    /// The device.
+    /// Scripted device.
     pub script: Arc<Script>,
-    /// The volume on it.
+    /// Volume on the device.
     pub volume: Arc<Volume>,
-    /// Where the rig's own requests end.
+    /// Channel of the rig's own requests.
     pub channel: Channel,
     ends: Ends,
     next: Mutex<u64>,
     clock: Mutex<Nanos>,
 }
 
-/// A payload whose every sector begins with `token` and its own number.
+/// A payload in which every sector begins with `token` and the sector's number.
 pub fn payload(token: u64, sectors: u32) -> IoBuf {
     let mut buf = IoBuf::zeroed(sectors * SECTOR_BYTES as u32);
     for (n, sector) in buf.chunks_exact_mut(SECTOR_BYTES as usize).enumerate() {
@@ -45,7 +46,7 @@ pub fn payload(token: u64, sectors: u32) -> IoBuf {
     buf
 }
 
-/// `whole` in one to four pieces, by `token`, that end at any byte.
+/// `whole` split into one to four pieces, depending on `token`, that end at arbitrary bytes.
 pub fn in_pieces(whole: IoBuf, token: u64) -> IoBufs {
     let number = (token % 4) as usize + 1;
     let ends = (1..=number).map(|piece| whole.len() * piece / number - (piece % number));
@@ -59,14 +60,15 @@ pub fn in_pieces(whole: IoBuf, token: u64) -> IoBufs {
     pieces.collect::<Vec<_>>().into()
 }
 
-/// Request and number of its sector that each sector of `bytes` names.
+/// Request number and sector number in each sector of `bytes`.
 pub fn tags(bytes: &[u8]) -> Vec<(u64, u64)> {
     let number = |b: &[u8]| u64::from_le_bytes(b.try_into().expect("eight bytes"));
     bytes.chunks_exact(SECTOR_BYTES as usize).map(|s| (number(&s[..8]), number(&s[8..16]))).collect()
 }
 
 impl Rig {
-    /// A volume in `mode`, merging and parking nothing, on a device with this description, whatever order that promises.
+    /// A volume in `mode` with merging and without parking, on a device with this description. The
+    /// mode is forced even if the device does not preserve order.
     pub fn new(info: DeviceInfo, mode: WriteMode) -> Rig {
         Rig::on(
             Arc::new(Script::new(info)),
@@ -79,12 +81,12 @@ impl Rig {
         Rig::with(script, options, |volume| volume)
     }
 
-    /// As [`Rig::on`], with the volume made ready by `prepare`.
+    /// Like [`Rig::on`], with the volume configured by `prepare`.
     pub fn with(script: Arc<Script>, options: VolumeOptions, prepare: impl FnOnce(Volume) -> Volume) -> Rig {
         Rig::over(script.clone(), script, options, prepare)
     }
 
-    /// As [`Rig::with`], on a device that passes its commands on to `script`.
+    /// Like [`Rig::with`], on a device that passes its commands on to `script`.
     pub fn over(
         script: Arc<Script>,
         device: Arc<dyn Device>,
@@ -111,7 +113,7 @@ impl Rig {
         Rig::new(crate::script::info(), WriteMode::Append)
     }
 
-    /// Another channel, whose requests the rig notes, too, after `also` has seen them.
+    /// Another channel whose completions the rig records as well, after calling `also`.
     pub fn also(&self, also: impl Fn(&Completion) + Send + Sync + 'static) -> Channel {
         let noted = self.ends.clone();
         self.volume.channel(move |c| {
@@ -120,21 +122,21 @@ impl Rig {
         })
     }
 
-    /// The next request's number.
+    /// Takes the next request number.
     pub fn token(&self) -> u64 {
         let mut next = self.next.lock();
         *next += 1;
         *next - 1
     }
 
-    /// Submits a request as a new number, which it returns.
+    /// Submits a request with a new number, and returns the number.
     pub fn submit(&self, request: Request) -> u64 {
         let token = self.token();
         self.volume.submit(self.now(), &self.channel, request.token(token));
         token
     }
 
-    /// First sector of a place in a zone.
+    /// Address of an offset in a zone.
     pub fn sector(&self, zone: u32, offset: u32) -> Sector {
         let start = self.volume.info().geometry.start_of(ZoneIndex(zone));
         Sector(start.0 + u64::from(offset))
@@ -146,7 +148,7 @@ impl Rig {
         Request::write(self.sector(zone, offset), sectors, payload(token, sectors)).token(token)
     }
 
-    /// Submits a request that has its number.
+    /// Submits a request that has a number already.
     pub fn submit_as_is(&self, request: Request) -> u64 {
         let token = request.token;
         self.volume.submit(self.now(), &self.channel, request);
@@ -169,7 +171,7 @@ impl Rig {
         self.submit_as_is(self.append_request(zone, sectors))
     }
 
-    /// Manages a zone.
+    /// Submits a zone management operation.
     pub fn manage(&self, op: Op, zone: u32) -> u64 {
         self.submit(Request::zone(op, self.sector(zone, 0)))
     }
@@ -179,12 +181,12 @@ impl Rig {
         self.manage(Op::ZoneReset, zone)
     }
 
-    /// What the time is.
+    /// Current time.
     pub fn now(&self) -> Nanos {
         *self.clock.lock()
     }
 
-    /// Lets so much time pass, and then polls until the volume has nothing more to do.
+    /// Advances the clock, then polls until the volume has nothing more to do.
     pub fn pass(&self, time: Nanos) {
         self.clock.lock().0 += time.0;
         self.rest();
@@ -195,13 +197,13 @@ impl Rig {
         self.volume.poll(self.now())
     }
 
-    /// Finishes the oldest pending command and polls until the volume has nothing more to do.
+    /// Completes the oldest pending command, and polls until the volume has nothing more to do.
     pub fn step(&self, answer: Answer) -> Seen {
         self.finish(0, answer)
     }
 
-    /// Finishes the pending command that is `place` places after the oldest, and polls until the volume has nothing
-    /// more to do.
+    /// Completes the pending command `place` places after the oldest one, and polls until the
+    /// volume has nothing more to do.
     pub fn finish(&self, place: usize, answer: Answer) -> Seen {
         let seen = self.script.pending().into_iter().nth(place).expect("a command is pending");
         self.script.finish(seen.id, answer);
@@ -209,19 +211,20 @@ impl Rig {
         seen
     }
 
-    /// Polls until the volume has nothing more to do. The clock follows the deadlines that polls return.
+    /// Polls until the volume has nothing more to do. The clock follows the deadlines that polls
+    /// return.
     ///
     /// # Panics
-    /// If that never comes.
+    /// If the volume does not come to rest.
     pub fn rest(&self) {
         let rested = zonal_sim::executor::rest(&self.volume, self.now());
         *self.clock.lock() = rested.expect("the volume comes to rest");
     }
 
-    /// Lets the device obey until nothing is pending.
+    /// Completes all commands by the rules until none is pending.
     ///
     /// # Panics
-    /// If that never comes.
+    /// If commands never run out.
     pub fn settle(&self) {
         self.rest();
         for _ in 0..ROUNDS_MAX {
@@ -233,57 +236,58 @@ impl Rig {
         panic!("the device is asked for ever");
     }
 
-    /// How a request ended, or `None` if it has not.
+    /// Result of a request, or `None` if it is in flight.
     pub fn end(&self, token: u64) -> Option<End> {
         self.ends.lock().get(&token).map(|c| c.result.clone())
     }
 
-    /// How requests ended.
+    /// Results of requests.
     ///
     /// # Panics
-    /// If one has not.
+    /// If one is in flight.
     pub fn ends<const N: usize>(&self, tokens: [u64; N]) -> [End; N] {
         tokens.map(|t| self.end(t).unwrap_or_else(|| panic!("request {t} has not ended")))
     }
 
-    /// Number of requests that ended.
+    /// Number of completed requests.
     pub fn ended(&self) -> usize {
         self.ends.lock().len()
     }
 
-    /// The buffer of a request that ended.
+    /// Buffer of a completed request.
     pub fn buf(&self, token: u64) -> IoBuf {
         std::mem::take(&mut self.ends.lock().get_mut(&token).expect("the request has ended").buf).into_buf()
     }
 
-    /// The commands that the device was asked to do since it was opened, in brief, resyncs apart.
+    /// Commands that the device has received since it was opened, in brief, without reports.
     pub fn asked(&self) -> Vec<(Op, u32, u32, u32)> {
         let opening = |s: &Seen| s.op == Op::Report;
         self.script.log().iter().filter(|s| !opening(s)).map(Seen::brief).collect()
     }
 
-    /// How often the volume asked for a zone's pointer after a failed write.
+    /// Number of times that the volume read a write pointer after a failed write.
     pub fn resyncs(&self) -> usize {
         self.script.log().iter().filter(|s| s.resync).count()
     }
 
-    /// The plug of a zone, if it has one.
+    /// Plug of a zone, if it has one.
     pub fn plug(&self, zone: u32) -> Option<PlugStatus> {
         self.volume.plugs().into_iter().find(|p| p.zone == zone)
     }
 
-    /// Where the volume would write next in a zone, in sectors from its start.
+    /// Issue-time write pointer of a zone, in sectors from its start.
     pub fn pointer(&self, zone: u32) -> Option<u32> {
         let sector = self.volume.write_pointer(ZoneIndex(zone))?;
         Some((sector.0 - self.sector(zone, 0).0) as u32)
     }
 
-    /// Who wrote each of `sectors` sectors of a zone.
+    /// Request and sector number in each of `sectors` sectors of a zone.
     pub fn tags(&self, zone: u32, offset: u32, sectors: u32) -> Vec<(u64, u64)> {
         tags(&self.script.bytes(self.sector(zone, offset), sectors))
     }
 
-    /// Asserts that `sectors` from `offset` are those of one request, whole and in order.
+    /// Asserts that the `sectors` sectors from `offset` were written by one request, completely and
+    /// in order.
     pub fn assert_written(&self, zone: u32, offset: u32, sectors: u32, token: u64) {
         let expected: Vec<_> = (0..u64::from(sectors)).map(|n| (token, n)).collect();
         assert_eq!(self.tags(zone, offset, sectors), expected, "zone {zone} offset {offset}");

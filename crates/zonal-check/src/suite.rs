@@ -1,15 +1,18 @@
-//! Runner of the workspace's test programs: the quick lane side by side, the full lane one at a time, and the time of each test.
+//! Runner of the workspace's test programs: the quick lane in parallel, the full lane one at a
+//! time, with the time of each test.
 //!
-//! A job is the unit tests of a crate, or one module of another test program. Its tests run one after the other, so the time of a test is
-//! the time between two lines of output: libtest on the stable toolchain prints no times.
+//! A job is the unit tests of a crate, or one module of another test program. Its tests run one
+//! after the other, and the time of a test is the time between two lines of output, because libtest
+//! on the stable toolchain does not print times.
 //!
 //! # Lanes
-//! The full lane has the programs that cargo does not test by default (`test = false` in the manifest) and the tests marked `#[ignore]`. They
-//! measure times or processor use, or take long, so each job has the machine to itself. All other tests are the quick lane.
+//! The full lane consists of the programs that cargo does not test by default (`test = false` in
+//! the manifest) and the tests marked `#[ignore]`. They measure time or processor usage, or take
+//! long, so each job has the machine to itself. All other tests are in the quick lane.
 //!
 //! # Invariants
 //! - Each test of a program is in one job.
-//! - A job whose output does not report a result has failed, whatever its status.
+//! - A job without a result in its output has failed, whatever its exit status.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -18,32 +21,32 @@ use std::path::PathBuf;
 use std::process::{ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Shortest time of a job that the table keeps.
+/// Shortest time of a job that the table records.
 const KEPT_MIN: Duration = Duration::from_secs(1);
 
-/// Longest time of a test of the quick lane that needs no reason.
+/// Longest time of a quick-lane test without a documented reason.
 const UNEXPLAINED_MAX: Duration = Duration::from_secs(5);
 
-/// Marks the line of a test's documentation that says why it takes long.
+/// Prefix of the line in a test's documentation that explains why it takes long.
 const REASON: &str = "/// Slow: ";
 
-/// A test program that cargo has built.
+/// A test program built by cargo.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Program {
     /// Package and target, such as `zonal-fs all`, `zonal-fs lib` or `zonal example files`.
     pub name: String,
-    /// The program.
+    /// Path of the program.
     pub path: PathBuf,
-    /// Where cargo would run it.
+    /// Working directory, as cargo would set it.
     pub directory: PathBuf,
-    /// True if its modules are jobs.
+    /// True if each of its modules is a job.
     pub has_modules: bool,
-    /// True if cargo does not test it by default, so that all its tests are of the full lane.
+    /// True if cargo does not test it by default, so that all its tests are in the full lane.
     pub is_full: bool,
 }
 
 impl Program {
-    /// The test program in a line of cargo's JSON messages; `None` for other lines.
+    /// Parses a line of cargo's JSON messages; `None` if it is not about a test program.
     pub fn of_message(line: &str) -> Option<Program> {
         let message: Value = serde_json::from_str(line).ok()?;
         let path = PathBuf::from(message["executable"].as_str()?);
@@ -63,7 +66,7 @@ impl Program {
         Some(Program { name, path, directory, has_modules, is_full })
     }
 
-    /// Its jobs in a lane; a program with no test in the lane has none.
+    /// Jobs of the program in a lane; none if it has no test there.
     ///
     /// # Errors
     /// Standard error of the program if it does not list its tests.
@@ -83,7 +86,7 @@ impl Program {
         Ok(jobs.collect())
     }
 
-    /// Its tests, or only those that are ignored.
+    /// Lists its tests, or only the ignored ones.
     fn list(&self, ignored: bool) -> Result<Vec<String>, String> {
         let mut command = self.command();
         command.args(["--list", "--format", "terse"]).args(ignored.then_some("--ignored"));
@@ -102,7 +105,8 @@ impl Program {
     }
 }
 
-/// Tests by their first module, those of no module under an empty name; all under an empty name unless `by_module`.
+/// Groups tests by their first module, those outside of a module under an empty name. Unless
+/// `by_module`, all are under an empty name.
 fn modules(tests: Vec<String>, by_module: bool) -> BTreeMap<String, Vec<String>> {
     let mut modules: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for test in tests {
@@ -112,7 +116,8 @@ fn modules(tests: Vec<String>, by_module: bool) -> BTreeMap<String, Vec<String>>
     modules
 }
 
-/// Tests that run before a change lands, or only before a release and when their own area changes.
+/// Tests that run before every change lands, or only before a release and when their own area
+/// changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lane {
     /// Tests of `make test`.
@@ -124,19 +129,19 @@ pub enum Lane {
 /// Tests of one program that run in one process.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Job {
-    /// The program's name, and the module's.
+    /// Names of the program and the module.
     pub name: String,
     program: Program,
     tests: Vec<String>,
 }
 
 impl Job {
-    /// True if the job is `selector` or a part of it, such as `zonal-check mount`.
+    /// True if `selector` is the job's name or the first words of it, such as `zonal-check mount`.
     pub fn is_selected(&self, selector: &str) -> bool {
         self.name.strip_prefix(selector).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
     }
 
-    /// Runs it to its end.
+    /// Runs the job to its end.
     pub fn run(&self) -> Ended {
         let begin = Instant::now();
         let mut command = self.program.command();
@@ -162,56 +167,57 @@ impl Job {
 
 fn text_of(mut errors: ChildStderr) -> String {
     let mut bytes = Vec::new();
-    // What was read before an error is worth as much.
+    // Bytes read before an error are kept.
     let _ = errors.read_to_end(&mut bytes);
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A job that has ended.
+/// A completed job.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its name.
+    /// Name of the job.
     pub name: String,
-    /// How long it took.
+    /// Run time of the job.
     pub took: Duration,
-    /// Whether all its tests have passed.
+    /// True if all of its tests passed.
     pub is_passed: bool,
     errors: String,
     reading: Reading,
 }
 
 impl Ended {
-    /// Number of tests that have passed and of those that have not; a job that ends without a result has failed once at least.
+    /// Numbers of passed and of failed tests. A job that ended without a result counts as at least
+    /// one failure.
     pub fn counts(&self) -> (usize, usize) {
         let failed = self.reading.failed.max(usize::from(!self.is_passed));
         (self.reading.tests.len() - self.reading.failed, failed)
     }
 
-    /// The time of each test that ran.
+    /// Time of each test that ran.
     pub fn tests(&self) -> &[(String, Duration)] {
         &self.reading.tests
     }
 
-    /// All that it said.
+    /// Everything that it printed.
     pub fn output(&self) -> String {
         format!("{}{}", self.reading.output, self.errors)
     }
 }
 
-/// What was read of a job's output.
+/// Parsed output of a job.
 #[derive(Default, Debug)]
 struct Reading {
     output: String,
     tests: Vec<(String, Duration)>,
-    /// When the last test ended.
+    /// End of the previous test.
     before: Duration,
     failed: usize,
-    /// True once the line with the result says that all have passed.
+    /// True once the result line says that all tests passed.
     has_passed: bool,
 }
 
 impl Reading {
-    /// Takes a line that ended at a time since the job's begin.
+    /// Parses a line that was complete `at` this time since the start of the job.
     fn line(&mut self, at: Duration, line: &str) {
         self.output += line;
         self.output.push('\n');
@@ -227,7 +233,7 @@ impl Reading {
     }
 }
 
-/// The slowest tests with the reasons that they give, and the jobs that took a second, as tables.
+/// Tables of the slowest tests with their reasons, and of the jobs that took at least a second.
 pub fn tables(ended: &[Ended], tests_max: usize, reasons: &BTreeMap<String, String>) -> String {
     let mut jobs: Vec<(&str, Duration, usize)> =
         ended.iter().map(|e| (e.name.as_str(), e.took, e.counts().0)).collect();
@@ -254,7 +260,8 @@ pub fn tables(ended: &[Ended], tests_max: usize, reasons: &BTreeMap<String, Stri
     text
 }
 
-/// Reasons of the tests in a source that take long, by the name of their function: `/// Slow: REASON` in its documentation.
+/// Reasons of slow tests in a source file, by function name, from the line `/// Slow: REASON` of
+/// their documentation.
 pub fn reasons(source: &str) -> impl Iterator<Item = (String, String)> {
     let mut reason = None;
     source.lines().filter_map(move |line| {
@@ -272,7 +279,7 @@ pub fn reasons(source: &str) -> impl Iterator<Item = (String, String)> {
     })
 }
 
-/// Seconds that each job of a printed table took.
+/// Seconds of each job in a printed table.
 pub fn known(table: &str) -> BTreeMap<&str, f64> {
     let rows = table.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| ")?.split(" | ");

@@ -1,5 +1,6 @@
-//! `experiments [--tiny] [--rounds N] ZONAL OUT [NAME...]`: makes the experiments of `experiments/`, all but
-//! the long ones or these, with the program ZONAL; prints a table of each and leaves it in the folder OUT, as text and as JSON.
+//! `experiments [--tiny] [--rounds N] ZONAL OUT [NAME...]`: runs the experiments of `experiments/`,
+//! either all but the long ones or the named ones, with the program ZONAL. Prints a table of each
+//! and writes it to the directory OUT, as text and as JSON.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -28,7 +29,7 @@ fn wanted(arguments: impl Iterator<Item = String>) -> Option<Wanted> {
     }
     let names = rest.split_off(rest.len().min(2));
     let [zonal, out] = rest.try_into().ok()?;
-    // The program runs in the experiment's folder.
+    // The program runs in the experiment's directory.
     Some(Wanted { scale, zonal: Path::new(&zonal).canonicalize().ok()?, out: out.into(), names })
 }
 

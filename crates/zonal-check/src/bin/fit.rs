@@ -1,6 +1,6 @@
-//! `fit ZONAL PROFILE [KEY=VALUE...] [hold=KEY...]`: fits a profile that comes with the program to the figures of
-//! `experiments/` that are called calibrated, beginning with its own values or the given ones, and prints what each value does.
-//! The search leaves values that are held as they are.
+//! `fit ZONAL PROFILE [KEY=VALUE...] [hold=KEY...]`: fits a built-in profile to those figures of
+//! `experiments/` that have the status calibrated, starting from its own values or the given ones,
+//! and prints the effect of each value. Held values are left unchanged by the search.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
 
 fn make(zonal: &str, profile: &str, begin: &Begin) -> Result<String, String> {
     let all = Experiment::all(&repository().join("experiments")).map_err(|e| e.to_string())?;
-    // The program runs in the experiment's folder.
+    // The program runs in the experiment's directory.
     let zonal = Path::new(zonal).canonicalize().map_err(|e| format!("{zonal}: {e}"))?;
     fit(&all, profile, begin, &zonal, &mut |line| eprintln!("{line}"))
 }

@@ -1,4 +1,5 @@
-//! `instructions PATH COUNT`: COUNT requests along a path, to be run under a counter; alone, the names of the paths.
+//! `instructions PATH COUNT`: runs COUNT requests along a path, to be used under an instruction
+//! counter. Without arguments it lists the paths.
 
 use std::process::ExitCode;
 use zonal_check::bench::instructions::{PATHS, Path};

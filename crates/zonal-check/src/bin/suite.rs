@@ -1,7 +1,9 @@
-//! `suite TABLES [--full SELECTOR...]`: builds and runs the tests of the quick lane, or those of the full lane that are selected, prints the
-//! slowest ones, and writes the times of all to the file TABLES. The next run reads it to begin with the longest jobs.
+//! `suite TABLES [--full SELECTOR...]`: builds and runs the tests of the quick lane, or the
+//! selected tests of the full lane, prints the slowest ones, and writes all times to the file
+//! TABLES. The next run reads that file to start the longest jobs first.
 //!
-//! A selector is a test program of a package, or a module of one, as in `zonal-check/fio_engine/parity`.
+//! A selector is a test program of a package, or a module of one, as in
+//! `zonal-check/fio_engine/parity`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
@@ -16,10 +18,11 @@ use zonal_check::suite::{Ended, Job, Lane, Program, known, reasons, tables};
 
 const USAGE: &str = "usage: suite TABLES [--full SELECTOR...]";
 
-/// Tests that are printed, and kept, as the slowest.
+/// Number of slowest tests that are printed and recorded.
 const SLOWEST: usize = 30;
 
-/// Long jobs of the quick lane, which begin first where no times are known, so that the last ones to run are short.
+/// Long jobs of the quick lane. They start first if no times are known, so that the last jobs to
+/// run are short.
 const FIRST: [&str; 12] = [
     "zonal-check all files",
     "zonal-check mount ends",
@@ -46,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// True if all tests have passed.
+/// Returns true if all tests passed.
 fn run() -> Result<bool, String> {
     let mut words = std::env::args().skip(1);
     let document = words.next().ok_or(USAGE)?;
@@ -102,7 +105,7 @@ fn run() -> Result<bool, String> {
     Ok(failed == 0)
 }
 
-/// Options of cargo for the programs of the full lane's selectors.
+/// Options of cargo that build the programs of the full lane's selectors.
 fn options(selectors: &[String]) -> Result<Vec<&str>, String> {
     let mut options = Vec::new();
     for selector in selectors {
@@ -117,7 +120,8 @@ fn options(selectors: &[String]) -> Result<Vec<&str>, String> {
     Ok(options)
 }
 
-/// Builds test programs, and all that tests would ask cargo for, before several of them ask at a time.
+/// Builds the test programs, and everything that tests would build with cargo themselves, before
+/// several of them run it concurrently.
 fn build(options: &[&str]) -> Result<Vec<Program>, String> {
     let cargo = |arguments: &[&str]| {
         let mut command = Command::new(env!("CARGO"));
@@ -140,7 +144,7 @@ fn build(options: &[&str]) -> Result<Vec<Program>, String> {
     Err("the tests do not build".to_owned())
 }
 
-/// Runs jobs, the longest first: as many at a time as there are processors, or one at a time in the full lane.
+/// Runs jobs, the longest first: one per processor at a time, or one at a time in the full lane.
 fn run_all(mut jobs: Vec<Job>, lane: Lane, known: &BTreeMap<&str, f64>) -> Vec<Ended> {
     let seconds = |job: &Job| match known.get(job.name.as_str()) {
         Some(seconds) => *seconds,
@@ -164,7 +168,7 @@ fn run_all(mut jobs: Vec<Job>, lane: Lane, known: &BTreeMap<&str, f64>) -> Vec<E
     ended.into_inner().expect("no worker panics")
 }
 
-/// Prints how a job ended.
+/// Prints the result of a job.
 fn told(ended: Ended) -> Ended {
     let verdict = if ended.is_passed { "passed" } else { "FAILED" };
     println!("{:7.1} s  {}: {} tests {verdict}", ended.took.as_secs_f64(), ended.name, ended.tests().len());
@@ -174,7 +178,7 @@ fn told(ended: Ended) -> Ended {
     ended
 }
 
-/// Reasons that the tests of the workspace give for taking long.
+/// Collects the reasons that tests of the workspace give for taking long.
 fn all_reasons() -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     let mut directories = vec![repository().join("crates")];

@@ -1,8 +1,10 @@
-//! Experiments on simulated drives, made by Linux as well: fio in the guest, on the SCSI disk that `zonal serve` makes of the drive.
+//! Experiments on simulated drives, repeated with Linux: fio in the guest, on the SCSI disk that
+//! `zonal serve` exports.
 //!
-//! Three figures stand side by side: what was published, what the write path makes of the drive in virtual time, and what the
-//! published kernel makes of the same drive in real time. Where the write path and Linux differ, the write path's host is wrong;
-//! where both differ from what was published, the drive's model is.
+//! Three figures stand side by side: the published one, that of the write path in virtual time, and
+//! that of the published kernel on the same drive in real time. If the write path and Linux differ,
+//! the host side of the write path is wrong; if both differ from the published figure, the drive's
+//! model is.
 
 use super::run::{Scale, figure};
 use super::simulated;
@@ -21,28 +23,29 @@ use std::path::Path;
 use std::process::Command;
 use zonal_bench::columns;
 
-/// The disk's identity, and its serial number, by which the guest finds it.
+/// Identity of the disk, and its serial number, by which the guest finds it.
 const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0e8";
 
-/// Memory of the guest in MiB.
+/// Memory of the guest, in MiB.
 const MEMORY: u32 = 2048;
 
-/// Pages of 2 MiB for the buffers of sixteen jobs of depth 32, each with some for what else it keeps there.
+/// Pages of 2 MiB for the buffers of sixteen jobs of queue depth 32, including some spare ones for
+/// each job.
 const LARGE_PAGES: u32 = 16 * 20;
 
-/// Descriptors of a queue, those of a write of 1 MiB whose pages lie apart among them.
+/// Descriptors of a queue: enough for a write of 1 MiB with scattered pages.
 const QUEUE_SIZE: u32 = 512;
 
-/// Longest time that a job takes with all that belongs to it, in seconds.
+/// Longest time of a job including its setup, in seconds.
 const JOB_TIME_MAX: usize = 240;
 
 const HEADS: [&str; 9] =
     ["what", "how", "published", "unit", "write path", "Linux", "scheduler", "Linux to path", "idle"];
 
-/// Columns of words; the others hold numbers.
+/// Text columns; the others hold numbers.
 const WORDS: [usize; 4] = [0, 1, 3, 6];
 
-/// What comes of it.
+/// Result of the experiment.
 #[derive(Debug)]
 pub struct MeasuredByLinux {
     experiment: Experiment,
@@ -56,27 +59,28 @@ struct Line {
     row: Row,
     mode: String,
     published: f64,
-    /// What the write path makes of it, in virtual time: the mean over the row's seeds, and each of these.
+    /// Figure of the write path in virtual time: mean over the row's seeds, and the figure of each
+    /// seed.
     path: f64,
     draws: Vec<f64>,
-    /// What Linux makes of it, with each scheduler.
+    /// Figures of Linux with each scheduler.
     linux: Vec<ByLinux>,
 }
 
-/// What Linux made of a row.
+/// Figures of Linux for a row.
 #[derive(Clone, Debug, Default)]
 struct ByLinux {
-    /// A figure a draw.
+    /// One figure for each draw.
     figures: Vec<f64>,
-    /// Least share of the time in which the guest's processors were idle.
+    /// Lowest idle share of the guest's processors.
     idle: f64,
 }
 
-/// Makes the experiments that `experiment` names, which are among `all`, with the program `zonal`. Of each row's seeds Linux takes as
-/// many as there are rounds.
+/// Runs the experiments that `experiment` names, which must be among `all`, with the program
+/// `zonal`. Linux takes as many of each row's seeds as there are rounds.
 ///
 /// # Errors
-/// An experiment that is not there, or what a command said that failed.
+/// The name of a missing experiment, or the output of a failed command.
 ///
 /// # Panics
 /// If the guest fails.
@@ -103,10 +107,10 @@ pub fn run(
     Ok(MeasuredByLinux { experiment: experiment.clone(), schedulers: linux.schedulers.clone(), lines })
 }
 
-/// A line, and the job files that Linux makes it with.
+/// A line, and the job files with which Linux repeats it.
 type Task = (Line, Vec<String>);
 
-/// The lines of one experiment, with what the write path makes of them.
+/// Lines of one experiment, with the figures of the write path.
 fn part_lines(part: Experiment, linux: &Linux, zonal: &Path, scale: Scale) -> Result<Vec<Task>, String> {
     let text = part.jobs.iter().map(|job| fs::read_to_string(part.folder.join(job)));
     let text = text.collect::<Result<String, _>>().map_err(|e| format!("{}: {e}", part.folder.display()))?;
@@ -132,7 +136,7 @@ fn modes(tasks: &[Task]) -> Vec<String> {
     modes
 }
 
-/// The job files of fio for a row, one for each of the seeds for which there is time.
+/// Job files of fio for a row, one for each seed that fits into the scale.
 fn fio_jobs(text: &str, row: &Row, scale: Scale) -> Vec<String> {
     let mut options = vec!["filename=${DISK}", "direct=1", "ioengine=libaio", "mem=mmaphuge"];
     let mut section = "";
@@ -150,7 +154,7 @@ fn fio_jobs(text: &str, row: &Row, scale: Scale) -> Vec<String> {
     let job = format!("[job]\n{}\n", options.join("\n"));
     match row.randseeds.as_slice() {
         [] => vec![job],
-        // A seed of its own makes fio's offsets other ones only where they need not repeat.
+        // A seed changes fio's offsets only with `randrepeat=0`.
         seeds => seeds
             .iter()
             .take(scale.draws())
@@ -159,7 +163,7 @@ fn fio_jobs(text: &str, row: &Row, scale: Scale) -> Vec<String> {
     }
 }
 
-/// Boots the guest once and has it make the lines of one mode with one scheduler.
+/// Boots the guest once to run the lines of one mode with one scheduler.
 fn boot(
     experiment: &Experiment,
     linux: &Linux,
@@ -173,7 +177,7 @@ fn boot(
     let socket = dir.path().join("disk");
     let mut serve = Command::new(zonal);
     serve.env(NO_CONFIG.0, NO_CONFIG.1).arg("serve").arg(&linux.device).args(["--uuid", UUID]);
-    // Linux puts the writes of a zone in order; the server's own write mode would be a second one.
+    // Linux orders the writes of a zone; a write mode of the server would order them twice.
     serve.arg("--write-mode=direct").arg("--vhost-user-scsi").arg(&socket);
     let served = Fronts::start_as(serve, 1);
     let of_mode = tasks.iter().enumerate().filter(|(_, (line, _))| line.mode == mode);
@@ -192,7 +196,7 @@ fn boot(
         .map_err(|error| format!("{}: {error}", experiment.name))
 }
 
-/// Writes the job files where the guest finds them, with the place of each one's task. Returns these by the files' names.
+/// Writes the job files for the guest. Returns the index of each file's task, by file name.
 fn write_jobs<'a>(
     share: &Path,
     jobs: impl Iterator<Item = (usize, &'a str)>,
@@ -208,7 +212,7 @@ fn write_jobs<'a>(
     Ok(names)
 }
 
-/// Gives each task what fio reports of its jobs, and how idle the guest was, as its lines say.
+/// Stores the figures from fio's reports in each task, and the guest's idle time from its output.
 fn take_reports(
     reports: &Path,
     said: &[String],
@@ -234,10 +238,10 @@ fn take_reports(
 }
 
 impl MeasuredByLinux {
-    /// The table.
+    /// Formats the results as a table.
     ///
     /// # Panics
-    /// Never: a string takes what is written to it.
+    /// Never: writing to a string cannot fail.
     pub fn to_text(&self) -> String {
         let experiment = &self.experiment;
         let mut out = format!("{}: {}\n", experiment.name, experiment.title);
@@ -254,7 +258,7 @@ impl MeasuredByLinux {
         out
     }
 
-    /// The same as JSON.
+    /// Formats the results as JSON.
     pub fn to_json(&self) -> Value {
         let experiment = &self.experiment;
         let rows: Vec<Value> = self.lines.iter().map(|line| line.to_json(&self.schedulers)).collect();
@@ -266,7 +270,7 @@ impl MeasuredByLinux {
 }
 
 impl Line {
-    /// A line for each scheduler.
+    /// One line for each scheduler.
     fn to_columns(&self, schedulers: &[String]) -> Vec<[String; 9]> {
         let beside = |own: f64, draws: &[f64]| {
             let draws = if draws.len() > 1 { format!(" {{{}}}", table::range(draws)) } else { String::new() };

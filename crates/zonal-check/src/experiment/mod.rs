@@ -1,13 +1,16 @@
-//! Published experiments, made again on emulated drives.
+//! Published experiments, repeated on emulated drives.
 //!
-//! An experiment is a folder of `experiments/`: job files for `zonal bench`, and `experiment.toml`. That file says what
-//! is measured (rows), in which ways it is done (variants), and what others have published about it, with the source.
-//! The first variant is the one to compare with. See [`spec`] for its keys.
+//! An experiment is a directory of `experiments/`: job files for `zonal bench`, and
+//! `experiment.toml`, which lists the measurements (rows), the ways to run them (variants), and the
+//! published figures with their source. The first variant is the baseline. See [`spec`] for the
+//! keys.
 //!
-//! All variants of a row are measured in turn, round by round, so that a machine whose speed drifts slows each of them.
-//! What can be compared with what was published are the ratios: the absolute numbers are those of other machines.
+//! All variants of a row are measured in turn, round by round, so that drift of the machine's speed
+//! affects all of them. Only ratios can be compared with the published ones, because the absolute
+//! numbers are those of other machines.
 //!
-//! On simulated drives ([`simulated`]) it is the figures themselves, and Linux can make them as well ([`linux`]).
+//! On simulated drives ([`simulated`]) the figures themselves are comparable, and Linux can repeat
+//! them as well ([`linux`]).
 
 pub mod linux;
 mod run;

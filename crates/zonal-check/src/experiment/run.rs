@@ -1,4 +1,4 @@
-//! Running an experiment with the `zonal` program.
+//! Runs an experiment with the `zonal` program.
 
 use super::simulated::{self, Simulated};
 use super::spec::{Experiment, Row, Unit, Variant};
@@ -10,20 +10,20 @@ use std::path::Path;
 use std::process::Command;
 use zonal_io::volume::Statistics;
 
-/// How much to measure.
+/// Amount of measuring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scale {
-    /// As the job files say, in one round that does not count and then in `rounds` that do.
+    /// As in the job files: one warm-up round, then `rounds` rounds that count.
     Full {
-        /// Rounds.
+        /// Number of rounds.
         rounds: usize,
     },
-    /// One short round: that every row still works, and nothing about speed.
+    /// One short round, to check that every row works. Its speed is meaningless.
     Tiny,
 }
 
 impl Scale {
-    /// As the job files say, once.
+    /// As in the job files, once.
     pub(super) const ONCE: Scale = Scale::Full { rounds: 1 };
 
     fn rounds(self) -> usize {
@@ -33,7 +33,7 @@ impl Scale {
         }
     }
 
-    /// How many of a row's seeds Linux has time for.
+    /// Number of a row's seeds that Linux has time for.
     pub(super) fn draws(self) -> usize {
         match self {
             Scale::Full { rounds } => rounds,
@@ -41,7 +41,7 @@ impl Scale {
         }
     }
 
-    /// Whether what a round measures is used.
+    /// True if the measurement of this round is used.
     fn counts(self, round: usize) -> bool {
         self == Scale::Tiny || round > 0
     }
@@ -50,29 +50,29 @@ impl Scale {
 /// One row in one variant.
 #[derive(Clone, Debug)]
 pub struct Cell {
-    /// The figure in the row's unit, round by round.
+    /// Figure of each round, in the row's unit.
     pub figures: Samples,
-    /// Counters of the write path and the device, of all rounds.
+    /// Counters of the write path and the device, summed over all rounds.
     pub statistics: Statistics,
-    /// The command that measured it.
+    /// Command that made the measurement.
     pub command: String,
-    /// What else there is to say of a simulated drive.
+    /// Additional results for a simulated drive.
     pub simulated: Option<Simulated>,
 }
 
-/// An experiment's outcome.
+/// Result of an experiment.
 #[derive(Debug)]
 pub struct Measured {
-    /// What it consists of.
+    /// Description of the experiment.
     pub experiment: Experiment,
-    /// Each row with a cell for each variant, in their order.
+    /// Each row with one cell per variant, in their order.
     pub rows: Vec<(Row, Vec<Cell>)>,
 }
 
 /// Runs `experiment` with the program `zonal`.
 ///
 /// # Errors
-/// The command that failed, and what it said.
+/// The command that failed, and its output.
 pub fn run(experiment: Experiment, zonal: &Path, scale: Scale) -> Result<Measured, String> {
     let rows = match experiment.is_simulated() {
         true => simulated::run(&experiment, zonal, scale)?,
@@ -109,7 +109,8 @@ fn measure(experiment: &Experiment, row: &Row, zonal: &Path, scale: Scale) -> Re
     Ok(cells)
 }
 
-/// What `zonal` is called with, in the experiment's folder, with `more` options of the device.
+/// Arguments of `zonal`, to be run in the experiment's directory, with `more` options of the
+/// device.
 pub(super) fn arguments(
     experiment: &Experiment,
     row: &Row,
@@ -155,7 +156,7 @@ fn said(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What the jobs of a report come to in both directions.
+/// Total of the jobs in a report, over both directions.
 pub(super) fn figure(report: &Value, unit: Unit) -> Result<f64, String> {
     let (key, per) = match unit {
         Unit::MegabytesPerSecond => ("bw_bytes", 1e6),

@@ -1,4 +1,4 @@
-//! What an experiment consists of, as `experiment.toml` says it.
+//! Description of an experiment, as read from `experiment.toml`.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -9,51 +9,51 @@ use std::path::{Path, PathBuf};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// Name of its folder.
+    /// Name of its directory.
     #[serde(skip)]
     pub name: String,
-    /// The folder.
+    /// Path of its directory.
     #[serde(skip)]
     pub folder: PathBuf,
-    /// One line.
+    /// Title, in one line.
     pub title: String,
-    /// Where the published numbers are from: series or commit, author, date, machine.
+    /// Source of the published numbers: series or commit, author, date, machine.
     pub source: String,
-    /// What the numbers of this machine can show of it, and what not.
+    /// Conclusions that the numbers of this machine do and do not allow.
     pub about: String,
-    /// Takes minutes: it is made when it is asked for by name, and what moves its figures is not looked for.
+    /// True if it takes minutes. It then runs only when named, and without a sensitivity analysis.
     #[serde(default)]
     pub is_long: bool,
-    /// Job files in the folder, in the order in which `zonal bench` reads them.
+    /// Job files in the directory, in the order in which `zonal bench` reads them.
     #[serde(default)]
     pub jobs: Vec<String>,
-    /// Ways to do it; the others are compared with the first.
+    /// Ways to run it; the first is the baseline of the others.
     #[serde(default, rename = "variant")]
     pub variants: Vec<Variant>,
-    /// What is measured, in each of these ways.
+    /// Measurements, made in each variant.
     #[serde(default, rename = "row")]
     rows: Vec<RowSpec>,
-    /// Linux makes other experiments, in place of what is above.
+    /// Present if Linux repeats other experiments; takes the place of jobs, variants and rows.
     pub linux: Option<Linux>,
 }
 
-/// How Linux makes experiments on the drives that they simulate.
+/// Settings for Linux repeating experiments on the drives that they simulate.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Linux {
-    /// The experiments.
+    /// Names of the experiments.
     pub experiments: Vec<String>,
-    /// Name of the drive, which answers in real time.
+    /// Name of the drive, which runs in real time.
     pub device: String,
-    /// Commands that Linux sends it at a time.
+    /// Queue depth of Linux for the drive.
     pub queue_depth: u32,
-    /// Largest command that Linux sends it, in KiB.
+    /// Largest command of Linux for the drive, in KiB.
     pub max_sectors_kb: u32,
-    /// Schedulers of Linux.
+    /// I/O schedulers of Linux.
     pub schedulers: Vec<String>,
 }
 
-/// A way to do it.
+/// A way to run the experiment.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
@@ -63,15 +63,15 @@ pub struct Variant {
     pub device: String,
     /// Write mode.
     pub mode: String,
-    /// More arguments of `zonal bench`.
+    /// Additional arguments of `zonal bench`.
     #[serde(default)]
     pub arguments: Vec<String>,
-    /// The variant that its ratios are to; the first, if nothing is said.
+    /// Baseline of its ratios; the first variant by default.
     #[serde(default)]
     against: Option<String>,
 }
 
-/// What is measured, as it is written: `vary` makes one row of each of its values.
+/// A measurement as written in the file: `vary` expands it to one row for each value.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RowSpec {
@@ -98,7 +98,7 @@ struct RowSpec {
 
 type ByVariant<T> = BTreeMap<String, PerValue<T>>;
 
-/// One for all values of the varied option, or a list of one for each.
+/// One entry for all values of the varied option, or a list with one for each.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 enum PerValue<T> {
@@ -114,7 +114,7 @@ impl<T: Clone> PerValue<T> {
         }
     }
 
-    /// Whether there is one for each of `values` values.
+    /// True if there is an entry for each of `values` values.
     fn fits(&self, values: usize) -> bool {
         match self {
             PerValue::One(_) => true,
@@ -123,20 +123,21 @@ impl<T: Clone> PerValue<T> {
     }
 }
 
-/// What a simulated drive has to do with a published figure.
+/// Relation of a published figure to the profile of a simulated drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Status {
-    /// The drive's profile was fitted to it, or the model's rules were chosen by it, or the place where the job begins.
+    /// Used to fit the drive's profile, to choose the rules of the model, or to place the start of
+    /// the job.
     Calibrated,
-    /// Neither a fit nor a choice of rules has seen it.
+    /// Used neither for a fit nor for a choice of rules.
     Predicted,
-    /// It is known that the simulation misses it.
+    /// The simulation is known to miss it.
     Unexplained,
 }
 
 impl Status {
-    /// As it is written.
+    /// Name in the file.
     pub const fn name(self) -> &'static str {
         match self {
             Status::Calibrated => "calibrated",
@@ -154,7 +155,7 @@ struct Vary {
     values: Vec<u64>,
 }
 
-/// What is measured.
+/// One measurement.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Row {
     /// Name in the table.
@@ -163,45 +164,45 @@ pub struct Row {
     pub section: String,
     /// Unit of the figures.
     pub unit: Unit,
-    /// Options that every variant's device gets in addition.
+    /// Additional options of every variant's device.
     pub device: String,
-    /// Options that the job gets in addition, `OPTION=VALUE`.
+    /// Additional options of the job, `OPTION=VALUE`.
     pub set: Vec<String>,
-    /// Seeds over which the figure is a mean; none: it is that of the job files' own.
+    /// Seeds that the figure is averaged over; if empty, the seed of the job files is used.
     pub randseeds: Vec<u64>,
     /// Published figures by variant.
     pub published: BTreeMap<String, f64>,
-    /// Published ratios to the first variant, where no figures were published.
+    /// Published ratios to the first variant, for rows without published figures.
     pub gains: BTreeMap<String, f64>,
-    /// Of simulated drives: what each published figure or ratio is to the profile.
+    /// On simulated drives, the relation of each published figure or ratio to the profile.
     pub status: BTreeMap<String, Status>,
-    /// How far the simulated may be from the published, in per cent.
+    /// Allowed distance between the simulated and the published figure, in per cent.
     pub tolerance: BTreeMap<String, f64>,
-    /// Why it is so far away.
+    /// Reason for a larger distance.
     pub reason: BTreeMap<String, String>,
 }
 
 impl Row {
-    /// The published ratio of one variant to another.
+    /// Published ratio of one variant to another.
     pub fn published_ratio(&self, own: &str, other: &str) -> Option<f64> {
         let of = |by: &BTreeMap<String, f64>| Some(by.get(own)? / by.get(other)?);
         of(&self.published).or_else(|| of(&self.gains))
     }
 }
 
-/// What a figure counts.
+/// Unit of a figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
 pub enum Unit {
-    /// Megabytes (10^6) a second.
+    /// Megabytes (10^6 bytes) per second.
     #[serde(rename = "MB/s")]
     MegabytesPerSecond,
-    /// Thousand requests a second.
+    /// Thousand requests per second.
     #[serde(rename = "KIOPS")]
     Kiops,
 }
 
 impl Unit {
-    /// As it is written.
+    /// Name in the file.
     pub const fn name(self) -> &'static str {
         match self {
             Unit::MegabytesPerSecond => "MB/s",
@@ -210,62 +211,62 @@ impl Unit {
     }
 }
 
-/// Why a folder is no experiment.
+/// Reason why a directory is not an experiment.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecError {
     /// A file cannot be read.
     #[error("{path}: {error}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// Error of the system.
         error: std::io::Error,
     },
-    /// The description has no such form.
+    /// The description cannot be parsed.
     #[error("{path}: {error}")]
     Form {
-        /// The description.
+        /// Path of the description.
         path: PathBuf,
-        /// What is wrong with it, and where.
+        /// Error and its position.
         error: Box<toml::de::Error>,
     },
-    /// It has no jobs, variants or rows, or has them beside `[linux]`.
+    /// Jobs, variants or rows are missing, or are given together with `[linux]`.
     #[error("{path}: an experiment has jobs, variants and rows, or [linux] in their place")]
     Neither {
-        /// The description.
+        /// Path of the description.
         path: PathBuf,
     },
-    /// A figure was published for a variant that is not there.
+    /// A published figure names an unknown variant.
     #[error("{path}: row {row} has a published figure of {variant}, which is no variant")]
     NoVariant {
-        /// The description.
+        /// Path of the description.
         path: PathBuf,
-        /// The row.
+        /// Name of the row.
         row: String,
-        /// What it names.
+        /// Name of the unknown variant.
         variant: String,
     },
-    /// A list beside a varied option has not one entry for each value.
+    /// A list for a varied option does not have one entry for each value.
     #[error("{path}: row {row}: the list for {variant} has not one entry for each value")]
     Length {
-        /// The description.
+        /// Path of the description.
         path: PathBuf,
-        /// The row.
+        /// Name of the row.
         row: String,
-        /// The variant.
+        /// Name of the variant.
         variant: String,
     },
-    /// A published figure stands beside a simulated drive without what has to be said about it.
+    /// A published figure of a simulated drive lacks required information.
     #[error("{path}: row {row}, {variant}: a simulated drive's published figure needs {what}")]
     Unsaid {
-        /// The description.
+        /// Path of the description.
         path: PathBuf,
-        /// The row.
+        /// Name of the row.
         row: String,
-        /// The variant.
+        /// Name of the variant.
         variant: String,
-        /// What is missing.
+        /// Missing information.
         what: &'static str,
     },
 }
@@ -316,11 +317,12 @@ impl Experiment {
         Ok(())
     }
 
-    /// What is published of a simulated drive has a status and a tolerance, and what is unexplained a reason.
+    /// Checks that published figures of a simulated drive have a status and a tolerance, and
+    /// unexplained ones a reason.
     fn check_said(&self, row: &Row, path: &Path) -> Result<(), SpecError> {
         let simulated = self.variants.iter().enumerate().filter(|(_, v)| v.profile().is_some());
         for (index, variant) in simulated.map(|(index, v)| (index, &v.name)) {
-            // The ratio of one to itself is no result.
+            // The ratio of a variant to itself is not a result.
             let gain = row.gains.get(variant).filter(|_| self.against(index) != index);
             if row.published.get(variant).or(gain).is_none() {
                 continue;
@@ -338,18 +340,18 @@ impl Experiment {
         Ok(())
     }
 
-    /// Place of the variant that the ratios of the one at `index` are to.
+    /// Index of the variant that is the baseline of the one at `index`.
     pub fn against(&self, index: usize) -> usize {
         let name = self.variants[index].against.as_ref();
         name.and_then(|name| self.variants.iter().position(|v| v.name == *name)).unwrap_or(0)
     }
 
-    /// Whether it is made on simulated drives.
+    /// True if it runs on simulated drives.
     pub fn is_simulated(&self) -> bool {
         self.variants.iter().any(|v| v.profile().is_some())
     }
 
-    /// All experiments in `folder`, by name.
+    /// Reads all experiments in `folder`, sorted by name.
     ///
     /// # Errors
     /// [`SpecError`].
@@ -365,7 +367,8 @@ impl Experiment {
         folders.iter().map(|folder| Experiment::read(folder)).collect()
     }
 
-    /// What of it was published on a drive as its profile is: without other variants and rows, and figures alone.
+    /// Reduces the experiment to published figures of drives with unchanged profiles: drops other
+    /// variants and rows, and all ratios.
     #[must_use]
     pub fn published(mut self) -> Experiment {
         self.variants.retain(|v| v.profile().is_some_and(|(_, changes)| changes.is_empty()));
@@ -375,20 +378,20 @@ impl Experiment {
         self
     }
 
-    /// What is measured.
+    /// Measurements, with varied options expanded.
     pub fn rows(&self) -> Vec<Row> {
         self.rows.iter().flat_map(RowSpec::rows).collect()
     }
 }
 
 impl Variant {
-    /// The profile of a simulated drive, with the values that the name gives it.
+    /// Profile of a simulated drive, with the values set in the device's name.
     pub fn profile(&self) -> Option<(&str, Vec<(&str, &str)>)> {
-        // Wrappers stand before it.
+        // Wrappers precede it.
         let (_, device) = self.device.rsplit_once('+').unwrap_or(("", &self.device));
         let mut words = device.strip_prefix("sim:")?.split(',');
         let name = words.next()?;
-        // Whether the drive keeps data is none of its values.
+        // Keeping data is not a value of the drive.
         let values = words.filter_map(|word| word.split_once('=')).filter(|(key, _)| *key != "keep");
         Some((name, values.collect()))
     }
@@ -399,7 +402,7 @@ impl RowSpec {
         self.vary.as_ref().map_or(1, |vary| vary.values.len())
     }
 
-    /// The variants that are named, and whether what is said of each fits the varied option.
+    /// Named variants, each with true if the list given for it fits the varied option.
     fn named(&self) -> impl Iterator<Item = (&String, bool)> {
         let values = self.values();
         let figures = [&self.published, &self.gains, &self.tolerance];
@@ -435,7 +438,7 @@ fn of_value<T: Clone>(by: &ByVariant<T>, at: usize) -> BTreeMap<String, T> {
     by.iter().filter_map(|(name, each)| Some((name.clone(), each.of(at)?))).collect()
 }
 
-/// `nan` in a list is a value that nothing was published of.
+/// In a list, `nan` marks a value without a published figure.
 fn figures(by: &ByVariant<f64>, at: usize) -> BTreeMap<String, f64> {
     let mut figures = of_value(by, at);
     figures.retain(|_, figure| figure.is_finite());

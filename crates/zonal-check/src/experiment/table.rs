@@ -1,4 +1,4 @@
-//! An experiment's outcome as a table and as JSON.
+//! Result of an experiment as a table and as JSON.
 
 use super::run::{Cell, Measured};
 use super::spec::Row;
@@ -22,11 +22,11 @@ const HEADS: [&str; 12] = [
     "retries",
 ];
 
-/// Columns of words; the others hold numbers.
+/// Text columns; the others hold numbers.
 const WORDS: [usize; 3] = [0, 1, 3];
 
 impl Measured {
-    /// The table, with what there is to say about it.
+    /// Formats the table with its explanations.
     pub fn to_text(&self) -> String {
         if self.experiment.is_simulated() {
             return self.simulated_text();
@@ -57,7 +57,7 @@ impl Measured {
         columns(&lines, &WORDS)
     }
 
-    /// A variant against the variant that it is compared with, round by round.
+    /// Median ratio of a variant to its baseline, over the rounds.
     pub(super) fn ratio(&self, cells: &[Cell], index: usize) -> f64 {
         let other = &cells[self.experiment.against(index)].figures;
         cells[index].figures.against(other, |own, other| own / other).median()
@@ -86,7 +86,8 @@ impl Measured {
         ]
     }
 
-    /// The same as JSON, with the commands that can be repeated by hand in the experiment's folder.
+    /// Formats the result as JSON, with commands that can be repeated in the experiment's
+    /// directory.
     pub fn to_json(&self) -> Value {
         let rows: Vec<Value> = self.rows.iter().flat_map(|(row, cells)| self.row_json(row, cells)).collect();
         let experiment = &self.experiment;
@@ -110,7 +111,7 @@ impl Measured {
 }
 
 impl Cell {
-    /// Waits and retries of the write path and of the device, a million requests.
+    /// Waits and retries of the write path and of the device, per million requests.
     fn per_million(&self) -> [f64; 4] {
         let s = &self.statistics;
         let requests = s.requests.max(1) as f64;
@@ -118,13 +119,13 @@ impl Cell {
     }
 }
 
-/// The least and the most of these.
+/// Minimum and maximum, as text.
 pub(super) fn range(figures: &[f64]) -> String {
     let (least, most) = span(figures);
     format!("{}..{}", figure(least), figure(most))
 }
 
-/// A number in about four digits.
+/// Formats a number with at most about four digits.
 pub(super) fn figure(value: f64) -> String {
     let digits = match value {
         0.0 => 0,

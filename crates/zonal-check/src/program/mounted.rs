@@ -1,4 +1,4 @@
-//! A directory that a process of `zonal mount` has mounted.
+//! A directory mounted by a `zonal mount` process.
 
 use crate::program;
 use std::fs::File;
@@ -12,7 +12,7 @@ use zonal_fuse::front::{self, Log};
 use zonal_fuse::mount::{MountOptions, mount};
 use zonal_fuse::session::SessionOptions;
 
-/// Longest that a mount may take to end.
+/// Longest time for a mount to end.
 const END_MAX: Duration = Duration::from_secs(30);
 
 /// A drive with a file system, and the directory that it is mounted at.
@@ -21,15 +21,15 @@ pub struct MountPlace {
 }
 
 impl MountPlace {
-    /// A drive of `size` in zones of 4 MiB, with a new file system.
+    /// Creates a drive of `size` in zones of 4 MiB, with a new file system.
     ///
     /// # Panics
-    /// If it cannot be made, as all that is here.
+    /// On any failure, as all functions here.
     pub fn new(size: &str) -> MountPlace {
         MountPlace::with_zones(size, "4M")
     }
 
-    /// The same in zones of this size.
+    /// Creates a drive of `size` in zones of this size.
     ///
     /// # Panics
     /// As [`MountPlace::new`].
@@ -37,7 +37,7 @@ impl MountPlace {
         MountPlace::made(MountPlace { home: tempfile::tempdir().unwrap() }, size, zone)
     }
 
-    /// The same in memory, as far as it is written.
+    /// Like `with_zones`, with the drive in memory.
     ///
     /// # Panics
     /// As [`MountPlace::new`].
@@ -52,44 +52,44 @@ impl MountPlace {
         place
     }
 
-    /// Where the drive, the directory and the control sockets are.
+    /// Directory that holds the drive, the mounted directory and the control sockets.
     pub fn home(&self) -> &Path {
         self.home.path()
     }
 
-    /// The directory.
+    /// Path of the mounted directory.
     pub fn dir(&self) -> PathBuf {
         self.home.path().join("m")
     }
 
-    /// Runs a command that has to succeed; what it prints.
+    /// Runs a command that must succeed, and returns its output.
     ///
     /// # Panics
-    /// If it does not, or says something on standard error.
+    /// If it fails, or writes to standard error.
     pub fn zonal(&self, line: &str) -> String {
         String::from_utf8(program::run(self.home.path(), line).done()).unwrap()
     }
 
-    /// Mounts it with these options, or none.
+    /// Mounts the drive with these options, which may be empty.
     ///
     /// # Panics
-    /// If it is not ready.
+    /// If the mount does not become ready.
     pub fn mount(&self, options: &str) -> Mounted<'_> {
         self.mount_device("image:d.img", options)
     }
 
-    /// The same of this device.
+    /// Mounts `device` with these options.
     ///
     /// # Panics
-    /// If it is not ready.
+    /// If the mount does not become ready.
     pub fn mount_device(&self, device: &str, options: &str) -> Mounted<'_> {
         self.mount_at(device, "m", options)
     }
 
-    /// The same at this directory, from the home.
+    /// Mounts `device` at `dir`, relative to the home.
     ///
     /// # Panics
-    /// If it is not ready.
+    /// If the mount does not become ready.
     pub fn mount_at(&self, device: &str, dir: &str, options: &str) -> Mounted<'_> {
         let options = if options.is_empty() { String::new() } else { format!("-o {options}") };
         let mut command = program::command(self.home.path(), &format!("mount {device} {dir} {options}"));
@@ -105,10 +105,10 @@ impl MountPlace {
         mounted
     }
 
-    /// The file system is sound, and so are all of its data.
+    /// Checks the file system and all of its data.
     ///
     /// # Panics
-    /// If they are not.
+    /// If either is damaged.
     pub fn check(&self) {
         let said = program::run(self.home.path(), "fsck --data image:d.img");
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", String::from_utf8_lossy(&said.out));
@@ -117,14 +117,14 @@ impl MountPlace {
 
 impl Drop for MountPlace {
     fn drop(&mut self) {
-        // A test that failed may have left it mounted, and the home cannot be removed then.
+        // A failed test may have left it mounted, and then the home cannot be removed.
         let unmount =
             || Command::new("umount").args(["-q", "-l"]).arg(self.dir()).stderr(Stdio::null()).status();
         while unmount().is_ok_and(|status| status.success()) {}
     }
 }
 
-/// Mounts a file system at `dir` that this process serves from then on.
+/// Mounts a file system at `dir`, to be served by this process.
 ///
 /// # Panics
 /// If the kernel has no FUSE.
@@ -140,13 +140,13 @@ pub fn mount_here(dir: &Path) -> OwnedFd {
     mount(dir, &how).expect("FUSE is there")
 }
 
-/// Options with which this process serves what it mounts.
+/// Options for serving a mount in this process.
 pub fn session_options(writeback: bool, log: Log) -> SessionOptions {
     let front = front::Options { writeback, ..front::Options::default() };
     SessionOptions { front, threads: 2, sync_every: Duration::from_secs(5), log }
 }
 
-/// A mount that is served by a process of the test's.
+/// A mount served by a child process of the test.
 pub struct Mounted<'a> {
     place: &'a MountPlace,
     child: Child,
@@ -154,27 +154,27 @@ pub struct Mounted<'a> {
 }
 
 impl Mounted<'_> {
-    /// A path in the directory.
+    /// Path of `name` in the mounted directory.
     pub fn at(&self, name: &str) -> PathBuf {
         self.place.dir().join(name)
     }
 
-    /// The process.
+    /// Id of the process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Bytes of memory that the process has.
+    /// Resident memory of the process, in bytes.
     ///
     /// # Panics
-    /// If it has ended.
+    /// If it has exited.
     pub fn resident(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).expect("it runs");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"));
         line.and_then(|kib| kib.parse::<u64>().ok()).expect("it has memory") << 10
     }
 
-    /// Waits for its end.
+    /// Waits for the process to exit.
     ///
     /// # Panics
     /// If that takes more than half a minute.
@@ -189,7 +189,7 @@ impl Mounted<'_> {
         }
     }
 
-    /// What it says until it ends.
+    /// Waits for the process to exit, and returns its standard error.
     pub fn log(&mut self) -> String {
         let mut text = String::new();
         if let Some(mut stderr) = self.stderr.take() {
@@ -199,20 +199,20 @@ impl Mounted<'_> {
         text
     }
 
-    /// Unmounts it, and checks what is there.
+    /// Unmounts it, and checks the file system.
     ///
     /// # Panics
-    /// If it fails, or the file system is not sound.
+    /// If it fails, or the file system is damaged.
     pub fn end(mut self) {
         self.place.zonal("unmount m");
         assert!(self.wait().success());
         self.place.check();
     }
 
-    /// Ends the process at once.
+    /// Kills the process.
     ///
     /// # Panics
-    /// If it has ended before.
+    /// If it has exited before.
     pub fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -226,13 +226,13 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// Bytes that tell where they are.
+/// Bytes from which their position can be recognized.
 pub fn bytes(seed: u64, length: usize) -> Vec<u8> {
     let word = |n: u64| (seed << 40 | n).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
     (0..length.div_ceil(8) as u64).flat_map(word).take(length).collect()
 }
 
-/// A file of the directory, opened with these flags.
+/// Opens a file with these flags.
 ///
 /// # Panics
 /// If it cannot be opened.

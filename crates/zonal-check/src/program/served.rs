@@ -8,10 +8,11 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long a test waits for what a server has to do.
+/// Longest time that a test waits for a server.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The first lines of a server, and what reads the rest: fewer lines if it ends before. `None` if they do not come within [`PATIENCE`].
+/// The first lines of a server's output, fewer if it exits earlier, and the reader of the rest.
+/// `None` after [`PATIENCE`].
 fn first_lines(child: &mut Child, count: usize) -> Option<(Vec<String>, BufReader<ChildStdout>)> {
     let mut out = BufReader::new(child.stdout.take()?);
     let (sender, read) = mpsc::channel();
@@ -38,24 +39,24 @@ fn ended(child: &mut Child) -> ExitStatus {
     }
 }
 
-/// A server with other fronts than NVMe/TCP, killed when it is dropped.
+/// A server with fronts other than NVMe/TCP. It is killed when dropped.
 pub struct Fronts {
-    /// The process.
+    /// Process of the server.
     pub child: Child,
-    /// Its lines, in the order of its output.
+    /// Lines in the order of its output.
     pub ready: Vec<String>,
 }
 
 impl Fronts {
-    /// `zonal serve` with `options` in `dir`, once it has said `lines` lines.
+    /// Starts `zonal serve` with `options` in `dir`, and waits until it has printed `lines` lines.
     ///
     /// # Panics
-    /// If it says fewer, or does not within [`PATIENCE`].
+    /// If it prints fewer, or not within [`PATIENCE`].
     pub fn start(dir: &Path, options: &str, lines: usize) -> Fronts {
         Fronts::start_as(command(dir, &format!("serve {options}")), lines)
     }
 
-    /// The same with a command of the caller's.
+    /// Like [`Fronts::start`], with a command made by the caller.
     ///
     /// # Panics
     /// As [`Fronts::start`].
@@ -68,10 +69,10 @@ impl Fronts {
         fronts
     }
 
-    /// Asks it to end, and returns its exit code.
+    /// Sends SIGTERM, and returns the exit code.
     ///
     /// # Panics
-    /// If it has ended before, or does not end within [`PATIENCE`].
+    /// If it has exited before, or does not exit within [`PATIENCE`].
     pub fn terminate(mut self) -> Option<i32> {
         send(&self.child, "-TERM");
         ended(&mut self.child).code()
@@ -85,29 +86,30 @@ impl Drop for Fronts {
     }
 }
 
-/// A running server, killed when it is dropped.
+/// A running server. It is killed when dropped.
 pub struct Served {
-    /// The process.
+    /// Process of the server.
     pub child: Child,
     out: BufReader<ChildStdout>,
-    /// Where it listens.
+    /// Address on which it listens.
     pub address: SocketAddr,
-    /// The name of the subsystem.
+    /// Name of the subsystem.
     pub nqn: String,
-    /// The namespaces, as its line says them.
+    /// Namespaces, as printed in the ready line.
     pub namespaces: String,
 }
 
 impl Served {
-    /// `zonal serve` with `options` in `dir`, on a free port, once hosts can connect.
+    /// Starts `zonal serve` with `options` in `dir`, on a free port, and waits until hosts can
+    /// connect.
     ///
     /// # Panics
-    /// If that does not come about within [`PATIENCE`].
+    /// If it is not ready within [`PATIENCE`].
     pub fn start(dir: &Path, options: &str) -> Served {
         Served::start_at(dir, options, 0)
     }
 
-    /// The same on a port of 127.0.0.1; 0 is a free one.
+    /// Starts it on a port of 127.0.0.1; 0 selects a free one.
     ///
     /// # Panics
     /// As [`Served::start`].
@@ -116,7 +118,7 @@ impl Served {
         Served::start_as(command(dir, &line), options)
     }
 
-    /// The same with a command of the caller's.
+    /// Starts it with a command made by the caller.
     ///
     /// # Panics
     /// As [`Served::start`].
@@ -145,24 +147,25 @@ impl Served {
     /// Sends a signal, such as `-TERM`.
     ///
     /// # Panics
-    /// If the server has ended before.
+    /// If the server has exited before.
     pub fn signal(&self, name: &str) {
         send(&self.child, name);
     }
 
-    /// Asks it to end, and returns its exit code.
+    /// Sends SIGTERM, and returns the exit code.
     ///
     /// # Panics
-    /// If it has ended before, or does not end within [`PATIENCE`].
+    /// If it has exited before, or does not exit within [`PATIENCE`].
     pub fn terminate(self) -> Option<i32> {
         self.signal("-TERM");
         self.wait().0
     }
 
-    /// Waits for its end. Returns its exit code, what else it said on standard output, and its standard error.
+    /// Waits for it to exit. Returns its exit code, the rest of its standard output, and its
+    /// standard error.
     ///
     /// # Panics
-    /// If it has not ended within [`PATIENCE`].
+    /// If it has not exited within [`PATIENCE`].
     pub fn wait(mut self) -> (Option<i32>, String, String) {
         let status = ended(&mut self.child);
         let (mut out, mut err) = (String::new(), String::new());
@@ -171,7 +174,7 @@ impl Served {
         (status.code(), out, err)
     }
 
-    /// The served drive as a device.
+    /// Device name of the served drive.
     pub fn device(&self) -> String {
         format!("nvme-tcp://{}/{}", self.address, self.nqn)
     }

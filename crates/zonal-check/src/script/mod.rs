@@ -1,19 +1,22 @@
-//! A device that does what a test tells it, when it tells it, and watches what it is asked.
+//! A device controlled by a test, which checks every command that it receives.
 //!
-//! Every command stays pending until the test finishes it, in any order and with any [`Answer`], unless the
-//! [`Style`] of the moment answers it at once or turns it away as by a full queue. What happens to the zones is decided
-//! here, apart from the emulated devices, so that these and the write path cannot agree on a mistake.
+//! Every command stays pending until the test finishes it, in any order and with any [`Answer`],
+//! unless the current [`Style`] completes it inline or rejects it as if the queue were full. The
+//! zone states are implemented here, independently of the emulated devices, so that those and the
+//! write path cannot share a mistake.
 //!
-//! # What it insists on
-//! Of the commands in flight to a sequential zone, from `submit` until `poll` has handed out the answer:
-//! - a positional write is alone, or, where the device keeps order, with others of its queue; appends are with appends
-//!   only, a reset or finish is alone;
-//! - a positional write begins where the zone stands, or where the one before it ends that is in flight; an append names
-//!   the zone's start;
-//! - no command is larger than the device takes, and none leaves its zone.
+//! # Checks
+//! For the commands in flight to a sequential zone, from `submit` until `poll` has delivered the
+//! completion:
+//! - A positional write is alone, or, on a device that preserves order, with others of its queue.
+//!   Appends are in flight with appends only. A reset or finish is alone.
+//! - A positional write begins at the write pointer, or at the end of the write in flight before
+//!   it. An append names the start of the zone.
+//! - No command is larger than the device's limit, and none crosses the end of its zone.
 //!
-//! A breach panics where it happens. [`Script::allow_together`] and [`Script::allow_misplaced`] are for what is a breach
-//! elsewhere: a volume without plugs, and zones that were written without a volume's knowledge.
+//! A violation panics immediately. [`Script::allow_together`] and [`Script::allow_misplaced`]
+//! permit what would otherwise be violations, for a volume without plugs and for zones written
+//! without the volume's knowledge.
 
 mod zones;
 
@@ -31,12 +34,12 @@ use zones::Zones;
 
 /// Sectors of a zone of [`info`].
 pub const ZONE: u64 = 64;
-/// Sectors of it that can be written.
+/// Writable sectors of such a zone.
 pub const CAPACITY: u32 = 48;
 
-/// A small device: one conventional and seven sequential zones of [`ZONE`] sectors, [`CAPACITY`] of which can be written;
-/// commands of at most 16 sectors, appends of 8; no volatile cache; its clock jumps from one deadline to the next. To be changed
-/// where a test needs another.
+/// A small device: one conventional and seven sequential zones of [`ZONE`] sectors, [`CAPACITY`] of
+/// them writable; commands of at most 16 sectors, appends of 8; no volatile cache; its clock jumps
+/// from one deadline to the next. Tests change it as they need.
 pub fn info() -> DeviceInfo {
     DeviceInfo {
         name: "script".into(),
@@ -63,62 +66,62 @@ pub fn info() -> DeviceInfo {
     }
 }
 
-/// A command that the device took.
+/// A command that the device accepted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
-    /// Number, from 0 in the order of arrival.
+    /// Number in order of arrival, from 0.
     pub id: u64,
-    /// The queue that it came by.
+    /// Queue of its submission.
     pub queue: usize,
-    /// What to do.
+    /// Operation.
     pub op: Op,
     /// Zone of its first sector.
     pub zone: ZoneIndex,
-    /// First sector in the zone.
+    /// First sector, relative to the zone.
     pub offset: u32,
-    /// Length.
+    /// Length in sectors.
     pub sectors: u32,
-    /// Whether it is to be durable at once.
+    /// True for force unit access.
     pub fua: bool,
-    /// Whether the volume itself asks, after a failed write.
+    /// True if the volume sent it by itself, after a failed write.
     pub resync: bool,
 }
 
 impl Seen {
-    /// Operation, zone, offset, length: what most tests compare.
+    /// Operation, zone, offset and length, which most tests compare.
     pub fn brief(&self) -> (Op, u32, u32, u32) {
         (self.op, self.zone.0, self.offset, self.sectors)
     }
 }
 
-/// What becomes of a command.
+/// Outcome of a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// What its zone's rules say.
+    /// Executed by the rules of the zone.
     Obey,
-    /// Nothing happens, and this error.
+    /// Not executed, with this error.
     Refuse(DeviceError),
-    /// This number of its sectors is written, and this error.
+    /// The first sectors are written, as many as given, with this error.
     Torn(u32, DeviceError),
-    /// Nothing happens, and this reply.
+    /// Not executed, with this reply.
     Reply(CommandResult),
-    /// Nothing happens yet, and a time-out: the command is executed when [`Script::execute_late`] says so, or when the
-    /// device settles it.
+    /// Not executed yet, with a time-out. The command is executed by [`Script::execute_late`], or
+    /// when the device settles it.
     Late,
 }
 
-/// How the device takes a command.
+/// Handling of a command at submission.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Style {
     /// It stays pending.
     Later,
-    /// It is answered from `submit`.
+    /// It completes in `submit`.
     Now(Answer),
     /// The queue is full.
     Busy,
 }
 
-/// The device. See the module.
+/// The scripted device. See the module.
 pub struct Script {
     info: DeviceInfo,
     wakeups: Wakeups,
@@ -135,18 +138,18 @@ struct ScriptState {
     done: Vec<VecDeque<Done>>,
     style: Chooser,
     depth: usize,
-    /// How many times a full queue turned something away.
+    /// Number of commands rejected because of a full queue.
     busy: u64,
     allow_together: bool,
     allow_misplaced: bool,
     settled: Settled,
-    /// How often the volume asked to have something settled.
+    /// Number of times the volume asked to settle commands.
     settles: u64,
 }
 
 struct CommandInFlight {
     seen: Seen,
-    /// With its context until it is finished.
+    /// The command with its context, until it is finished.
     pending: Option<(Command, Context)>,
 }
 
@@ -156,7 +159,7 @@ struct Done {
 }
 
 impl Script {
-    /// A device of empty zones, all commands pending.
+    /// A device of empty zones that leaves all commands pending.
     pub fn new(info: DeviceInfo) -> Script {
         let state = ScriptState {
             zones: Zones::new(info.geometry),
@@ -179,63 +182,65 @@ impl Script {
         }
     }
 
-    /// Decides from now on how commands are taken; resyncs included.
+    /// Sets the handling of commands from now on, including resyncs.
     pub fn style(&self, choose: impl FnMut(&Seen) -> Style + Send + 'static) {
         self.state.lock().style = Box::new(choose);
     }
 
-    /// No more commands than this may be in flight; beyond that the queues are full.
+    /// Limits the commands in flight; beyond that, the queues are full.
     pub fn depth(&self, depth: usize) {
         self.state.lock().depth = depth;
     }
 
-    /// Commands of a zone may be in flight together.
+    /// Allows commands of a zone to be in flight together.
     pub fn allow_together(&self) {
         self.state.lock().allow_together = true;
     }
 
-    /// A positional write may come anywhere; it is refused by the zone's rules.
+    /// Allows a positional write anywhere, so that the rules of the zone refuse it.
     pub fn allow_misplaced(&self) {
         self.state.lock().allow_misplaced = true;
     }
 
-    /// Whether timed-out commands are settled from now on. Those that are not by then are executed when they are.
+    /// Sets the answer when the volume asks to settle timed-out commands. With [`Settled::Yes`],
+    /// late ones are executed at that point.
     pub fn settle_with(&self, settled: Settled) {
         self.state.lock().settled = settled;
     }
 
-    /// How often the volume asked to have something settled.
+    /// Number of times the volume asked to settle commands.
     pub fn settles(&self) -> u64 {
         self.state.lock().settles
     }
 
-    /// Executes the commands that were answered late, whatever comes of it. Returns how many were not refused.
+    /// Executes the commands that were answered late, ignoring their results. Returns the number
+    /// that were not refused.
     pub fn execute_late(&self) -> usize {
         self.state.lock().zones.execute_late(None)
     }
 
-    /// Sees to it that the commands that were answered late are never executed.
+    /// Drops the commands that were answered late, so that they are never executed.
     pub fn forget_late(&self) {
         self.state.lock().zones.forget_late();
     }
 
-    /// Commands that have not been finished, in the order of arrival.
+    /// Unfinished commands in order of arrival.
     pub fn pending(&self) -> Vec<Seen> {
         let state = self.state.lock();
         state.flights.iter().filter(|f| f.pending.is_some()).map(|f| f.seen.clone()).collect()
     }
 
-    /// Every command that was taken, in the order of arrival.
+    /// All accepted commands in order of arrival.
     pub fn log(&self) -> Vec<Seen> {
         self.state.lock().log.clone()
     }
 
-    /// How many times a full queue turned something away.
+    /// Number of commands rejected because of a full queue.
     pub fn turned_away(&self) -> u64 {
         self.state.lock().busy
     }
 
-    /// Finishes a pending command; the next poll of its queue hands it out.
+    /// Finishes a pending command; the next poll of its queue delivers the completion.
     ///
     /// # Panics
     /// If no such command is pending.
@@ -248,28 +253,28 @@ impl Script {
         done[flight.seen.queue].push_back(Done { id, completed: Completed { context, result } });
     }
 
-    /// Condition and pointer of a zone, as the device would report them.
+    /// Condition and write pointer of a zone, as the device would report them.
     pub fn zone(&self, zone: u32) -> (ZoneCondition, u32) {
         self.state.lock().zones.state(ZoneIndex(zone))
     }
 
-    /// Puts a zone into a state, as by another initiator or a worn medium.
+    /// Sets the state of a zone, as another initiator or a worn medium would.
     pub fn set_zone(&self, zone: u32, condition: ZoneCondition, pointer: u32) {
         self.state.lock().zones.set(ZoneIndex(zone), condition, pointer);
     }
 
-    /// Tells the host of changes that no command of it made.
+    /// Notifies the host of changes that none of its commands made.
     pub fn notice(&self, change: impl FnOnce(&mut Changes)) {
         self.notices.note(change);
         self.wakeups.ring_all();
     }
 
-    /// The bytes from `sector` on, zeroes above the pointer.
+    /// Bytes from `sector` on; zeroes beyond the write pointer.
     pub fn bytes(&self, sector: Sector, sectors: u32) -> Vec<u8> {
         self.state.lock().zones.bytes(sector, sectors)
     }
 
-    /// What the device would report of a zone.
+    /// Descriptor of a zone, as the device would report it.
     pub fn describe(&self, zone: u32) -> ZoneDescriptor {
         self.state.lock().zones.describe(ZoneIndex(zone))
     }
@@ -312,12 +317,12 @@ fn is_write_at(seen: &Seen) -> bool {
     matches!(seen.op, Op::Write | Op::WriteZeroes)
 }
 
-/// Whether a command may go out while another is in flight, on a device that keeps order.
+/// True if a command may be issued while another is in flight, on a device that preserves order.
 fn may_follow(seen: &Seen, before: &Seen) -> bool {
     is_write_at(seen) && is_write_at(before) && seen.queue == before.queue
 }
 
-/// Whether two commands may be in flight at once.
+/// True if two commands may be in flight together.
 fn may_be_together(geometry: &Geometry, a: &Seen, b: &Seen) -> bool {
     let is_all = |s: &Seen| s.op == Op::ResetAll;
     let in_one_zone = a.zone == b.zone || is_all(a) || is_all(b);
@@ -402,13 +407,13 @@ impl Device for Script {
         &self.wakeups
     }
 
-    /// A test that waits for a pending command waits for itself.
+    /// Only the test completes commands, so a wait would never end.
     fn has_news(&self, _queue: usize) -> bool {
         false
     }
 }
 
-/// The reply that describes one zone as being so.
+/// Reply with the descriptor of one zone.
 pub fn reported(descriptor: ZoneDescriptor) -> Answer {
     Answer::Reply(Ok(Output::Zones(Box::new([descriptor]))))
 }

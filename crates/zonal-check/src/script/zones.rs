@@ -1,4 +1,4 @@
-//! The zones of a scripted device: their states and bytes, by the book and one command at a time.
+//! Zones of a scripted device: states and bytes by the rules, one command at a time.
 
 use super::Answer;
 use zonal_core::{
@@ -11,7 +11,7 @@ use zonal_io::device::{Command, CommandResult, Output};
 pub(super) struct Zones {
     geometry: Geometry,
     zones: Vec<Zone>,
-    /// Commands that timed out and may still be executed, with their bytes.
+    /// Timed-out commands that may still be executed, with their bytes.
     late: Vec<(Command, Vec<u8>)>,
 }
 
@@ -21,7 +21,7 @@ struct Zone {
     bytes: Vec<u8>,
 }
 
-/// The bytes that a command brings.
+/// Payload of a command as contiguous bytes.
 fn bytes_of(command: &Command) -> Vec<u8> {
     let mut bytes = vec![0; command.data.len()];
     command.data.for_each(|from, piece| bytes[from..from + piece.len()].copy_from_slice(piece));
@@ -103,7 +103,7 @@ impl Zones {
         }
     }
 
-    /// Executes late commands, those of one zone or all.
+    /// Executes late commands of one zone, or all of them.
     pub(super) fn execute_late(&mut self, zone: Option<ZoneIndex>) -> usize {
         let geometry = self.geometry;
         let is_due =
@@ -135,7 +135,7 @@ impl Zones {
             }
             Op::ResetAll => {
                 for zone in self.geometry.conventional_zones()..self.geometry.zones() {
-                    // Those that cannot be reset stay as they are.
+                    // Zones that cannot be reset are left unchanged.
                     let _ = self.manage(ZoneIndex(zone), Op::ZoneReset);
                 }
                 Ok(Output::Done)
@@ -171,12 +171,12 @@ impl Zones {
         Ok(())
     }
 
-    /// Writes, and says where.
+    /// Executes a write or append, and returns its address.
     fn write(&mut self, command: &Command) -> Result<Sector, DeviceError> {
         self.write_bytes(command, &bytes_of(command))
     }
 
-    /// Writes the first of these bytes, as many as the command is long.
+    /// Writes as many of these bytes as the command is long.
     fn write_bytes(&mut self, command: &Command, bytes: &[u8]) -> Result<Sector, DeviceError> {
         let index = self.geometry.zone_of(command.sector);
         let (capacity, conventional) =
@@ -203,7 +203,7 @@ impl Zones {
         let target = &mut zone.bytes[at(offset)..at(end)];
         target.fill(0);
         if command.op != Op::WriteZeroes {
-            // A torn command brings more than what is written.
+            // A torn command has more bytes than are written.
             target.copy_from_slice(&bytes[..target.len()]);
         }
         if !conventional {

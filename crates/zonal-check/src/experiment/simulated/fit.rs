@@ -1,8 +1,9 @@
-//! Fits values of a profile to the published figures that are called calibrated.
+//! Fits values of a profile to the published figures with the status calibrated.
 //!
-//! One value after the other is tried with all steps of its ladder, the others staying as they are, until no step of any makes
-//! the root mean square of the errors less by a tenth. There is no chance in it: the same figures give the same values. Figures
-//! that the fit does not see are simulated in the end, and their errors told apart.
+//! The search tries all steps of one value's ladder while the others stay unchanged, then goes on
+//! to the next value, until no step of any value reduces the root mean square of the errors by a
+//! tenth. It is deterministic: equal figures give equal values. Figures that the fit does not use
+//! are simulated at the end, and their errors are reported separately.
 
 use super::{Trial, media, parallel};
 use crate::experiment::Experiment;
@@ -15,7 +16,8 @@ use zonal_bench::columns;
 use zonal_sim::Profile;
 use zonal_sim::profile::Source;
 
-/// The values that may be fitted and what is tried for each; a value whose source is another than `fitted` stays as it is.
+/// Values that may be fitted, and the steps to try for each. A value whose source is not `fitted`
+/// is left unchanged.
 const LADDERS: [(&str, &[&str]); 6] = [
     ("dwell", &["0", "0.5", "0.75", "1", "1.25", "1.5", "1.75", "2", "2.5", "4", "8", "16", "32"]),
     ("cache_bytes", &["12M", "14M", "16M", "18M", "20M", "22M", "25M", "28M", "32M", "48M", "64M", "96M"]),
@@ -28,15 +30,17 @@ const LADDERS: [(&str, &[&str]); 6] = [
     ),
 ];
 
-/// Every fitted figure is this near with a value that fits as well as the best, or as near as with the best.
+/// A value fits as well as the best if no fitted figure is off by more than this, or than the worst
+/// figure with the best values.
 const AS_WELL: f64 = 0.10;
 
-/// To this share the errors have to fall for a step to be taken: other seeds of the draws move them by as much.
+/// Factor by which a step must reduce the errors to be taken. Other seeds of the draws move them by
+/// about as much.
 const GAIN: f64 = 0.9;
 
 type Values = BTreeMap<&'static str, String>;
 
-/// How far off the figures of some values are.
+/// Relative errors of the figures with some values.
 #[derive(Clone, Debug)]
 struct Errors {
     all: Vec<f64>,
@@ -47,13 +51,13 @@ impl Errors {
         (self.all.iter().map(|error| error * error).sum::<f64>() / self.all.len() as f64).sqrt()
     }
 
-    /// The largest, and which it is.
+    /// Size of the largest error, and its index.
     fn worst(&self) -> (usize, f64) {
         let sized = self.all.iter().map(|error| error.abs()).enumerate();
         sized.fold((0, 0.0), |worst, error| if error.1 > worst.1 { error } else { worst })
     }
 
-    /// The middle of their sizes; the lower one of two.
+    /// Median of the error sizes; the lower of the two middle ones.
     fn median(&self) -> f64 {
         let mut sizes: Vec<f64> = self.all.iter().map(|error| error.abs()).collect();
         sizes.sort_by(f64::total_cmp);
@@ -61,7 +65,7 @@ impl Errors {
     }
 }
 
-/// A published figure and the run that gives it.
+/// A published figure, and the run that simulates it.
 struct Target<'a> {
     trial: Trial<'a>,
     published: f64,
@@ -73,27 +77,27 @@ impl Target<'_> {
     }
 }
 
-/// What a fit begins with.
+/// Starting point of a fit.
 #[derive(Default, Debug)]
 pub struct Begin {
-    /// Values that take the place of the profile's.
+    /// Values that replace those of the profile.
     pub given: Vec<(String, String)>,
-    /// Keys of values that the search leaves as they are; what others would do is told all the same.
+    /// Keys that the search leaves unchanged. The effect of other values is reported all the same.
     pub held: Vec<String>,
 }
 
-/// See the module.
+/// State of a fit. See the module.
 struct Fit<'a> {
     fitted: Vec<Target<'a>>,
     held: &'a [String],
     known: BTreeMap<Values, Vec<f64>>,
 }
 
-/// Fits `profile` to the figures of `experiments` that are called calibrated, beginning with its own values and those of
-/// `begin`. Says what each value comes to, and which fit best.
+/// Fits `profile` to the calibrated figures of `experiments`, starting from its own values and
+/// those of `begin`. Returns a text with the best values and the effect of every step.
 ///
 /// # Errors
-/// A profile that is not there or has nothing to fit; a run that failed.
+/// A profile that is missing or has nothing to fit; a run that failed.
 pub fn fit(
     experiments: &[Experiment],
     profile: &str,
@@ -134,15 +138,15 @@ pub fn fit(
     fit.told(&values, &apart)
 }
 
-/// Whether it is a run of the drive as the profile has it.
+/// True for a run of the drive with the unchanged values of the profile.
 fn is_of(variant: &Variant, profile: &str) -> bool {
-    // What it is attached to is no value of the drive.
+    // The host's limit on commands is not a value of the drive.
     variant.profile().is_some_and(|(name, changes)| {
         name == profile && changes.iter().all(|(key, _)| *key == "command_max")
     })
 }
 
-/// The fitted values of the profile and the given ones, of those that have a ladder.
+/// Fitted values of the profile and given values, as far as they have a ladder.
 fn start(profile: &str, Begin { given, held }: &Begin) -> Result<Values, String> {
     let changes: Vec<(&str, &str)> = given.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     let before = Profile::quantities(profile, &[]).map_err(|e| e.to_string())?;
@@ -161,7 +165,8 @@ fn start(profile: &str, Begin { given, held }: &Begin) -> Result<Values, String>
 }
 
 impl Target<'_> {
-    /// Whether what was published is so far from the rate of the medium that it says something about a model.
+    /// True if the published figure is far enough from the rate of the medium to say something
+    /// about a model.
     fn is_off_media(&self, profile: &str) -> Result<bool, String> {
         let profile = Profile::open(profile, &[]).map_err(|e| e.to_string())?;
         let report = self.trial.reports("")?.swap_remove(0);
@@ -216,7 +221,7 @@ impl Fit<'_> {
         }
     }
 
-    /// The values, what others of each do, and each figure.
+    /// Formats the best values, the effect of other steps, and each figure.
     fn told(&mut self, best: &Values, apart: &[Target<'_>]) -> Result<String, String> {
         let figures = self.figures(best)?;
         let found = errors(&self.fitted, &figures);
@@ -238,8 +243,8 @@ impl Fit<'_> {
         Ok(out)
     }
 
-    /// What each step of each value comes to, and the least and the most of each figure over those that fit as well: no
-    /// figure is further off than `bound`.
+    /// Result of each step of each value, and the range of each figure over the steps that fit as
+    /// well, that is, with no figure off by more than `bound`.
     fn others(
         &mut self,
         best: &Values,
@@ -268,7 +273,7 @@ impl Fit<'_> {
     }
 }
 
-/// Figures in columns.
+/// Formats figures in columns.
 fn table(lines: impl Iterator<Item = [String; 5]>) -> String {
     let head = ["figure", "published", "simulated", "error", "with values that fit as well"];
     columns(&[head.map(String::from)].into_iter().chain(lines).collect::<Vec<_>>(), &[0])
@@ -289,7 +294,7 @@ fn percent(share: f64) -> String {
     format!("{:.1}%", share * 100.0)
 }
 
-/// Every step of every value that is fitted.
+/// Every step of every fitted value.
 fn steps(values: &Values) -> Vec<(&'static str, &'static str)> {
     let fitted = LADDERS.iter().filter(|(key, _)| values.contains_key(key));
     fitted.flat_map(|(key, ladder)| ladder.iter().map(move |step| (*key, *step))).collect()

@@ -1,10 +1,12 @@
 //! Experiments on simulated drives.
 //!
-//! A simulated run says the same each time and on any machine, so that one round is enough, and its figures can be held
-//! against published ones. Beside each stands how far it is off, whether the drive's profile was fitted to it, and which value
-//! of the profile moves it most. A drive that was not fitted gives a range and no figure.
+//! A simulated run gives the same result each time and on any machine, so one round is enough, and
+//! its figures can be compared with published ones. The table shows the error of each figure,
+//! whether the drive's profile was fitted to it, and the value of the profile that moves it most. A
+//! drive that was not fitted gets a range instead of a figure.
 //!
-//! The runs whose figures stand in the table are watched for what neither a drive nor a write path can do.
+//! The runs behind the figures of the table are checked for behaviour that is impossible for the
+//! drive or the write path.
 
 mod fit;
 mod parallel;
@@ -26,46 +28,47 @@ use zonal_sim::Profile;
 use zonal_sim::profile::TimingValues;
 use zonal_sim::smr::Policy;
 
-/// What there is to say of a figure of a simulated drive.
+/// Additional results for a figure of a simulated drive.
 #[derive(Clone, Debug)]
 pub struct Simulated {
-    /// The drive's profile.
+    /// Profile of the drive.
     pub profile: String,
-    /// Whether that was fitted to measurements of the drive.
+    /// True if the profile was fitted to measurements of the drive.
     pub is_calibrated: bool,
-    /// What the medium would give large writes in order, in the row's unit.
+    /// Rate of the medium for large sequential writes, in the row's unit.
     pub media: Option<f64>,
-    /// Least and most. Of a drive that is not fitted: over the orders in which a disk may write its cache, or with a value
-    /// that was assumed of a flash drive a fifth more and less. Of a fitted drive, where the figure is predicted or lies
-    /// between published ones: with the other values that fit as well.
+    /// Minimum and maximum. For a drive that is not fitted: over the orders in which a disk may
+    /// write its cache, or, for a flash drive, with each assumed value increased and decreased by a
+    /// fifth. For a fitted drive whose figure is predicted or lies between published ones: over the
+    /// other values that fit as well.
     pub range: Option<(f64, f64)>,
-    /// The figure of each of the row's seeds.
+    /// Figure for each of the row's seeds.
     pub draws: Vec<f64>,
-    /// The value of the profile that moves the figure most.
+    /// Value of the profile that moves the figure most.
     pub dominant: Option<Dominant>,
 }
 
-/// A published figure and the simulated one, or published and simulated ratio.
+/// A published figure with the simulated one, or a published ratio with the simulated one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Comparison {
-    /// What was published.
+    /// Published figure or ratio.
     pub published: f64,
-    /// What comes of the simulation.
+    /// Simulated figure or ratio.
     pub simulated: f64,
-    /// What the one is to the other.
+    /// Relation of the published figure to the profile.
     pub status: Status,
-    /// How far off it may be, in per cent.
+    /// Allowed error, in per cent.
     pub tolerance: f64,
 }
 
 impl Comparison {
-    /// How far off it is, in per cent.
+    /// Error in per cent.
     pub fn error(&self) -> f64 {
         (self.simulated / self.published - 1.0) * 100.0
     }
 }
 
-/// The comparison of a row's cell; `None` if nothing was published.
+/// Compares a row's cell with the published figure or ratio; `None` if there is none.
 pub fn comparison(experiment: &Experiment, row: &Row, cells: &[Cell], index: usize) -> Option<Comparison> {
     let name = &experiment.variants[index].name;
     let of = |index: usize| cells[index].figures.median();
@@ -77,18 +80,18 @@ pub fn comparison(experiment: &Experiment, row: &Row, cells: &[Cell], index: usi
     Some(Comparison { published, simulated, status: row.status[name], tolerance: row.tolerance[name] })
 }
 
-/// How much is made of a cell.
+/// Amount of work for a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Depth {
-    /// The figure alone.
+    /// The figure only.
     Figure,
-    /// Its range as well.
+    /// The figure and its range.
     Range,
-    /// Which value of the profile moves it most, too.
+    /// The figure, its range, and the effect of each value of the profile.
     Effects,
 }
 
-/// A cell that is to be filled.
+/// A cell to be filled.
 #[derive(Clone, Copy)]
 struct Trial<'a> {
     experiment: &'a Experiment,
@@ -97,7 +100,7 @@ struct Trial<'a> {
     zonal: &'a Path,
 }
 
-/// All cells, row by row.
+/// Runs all cells, row by row.
 pub(super) fn run(
     experiment: &Experiment,
     zonal: &Path,
@@ -115,7 +118,7 @@ pub(super) fn run(
 }
 
 impl Trial<'_> {
-    /// What `zonal` is called with for each of the row's seeds, or once.
+    /// Arguments of `zonal` for each of the row's seeds, or for a single run.
     fn calls(&self, changes: &str) -> Vec<Vec<String>> {
         let with = |seed: Option<u64>| {
             let mut row = self.row.clone();
@@ -128,12 +131,13 @@ impl Trial<'_> {
         }
     }
 
-    /// A report for each of the row's seeds, or one.
+    /// Reports for each of the row's seeds, or a single one.
     fn reports(&self, changes: &str) -> Result<Vec<Value>, String> {
         self.calls(changes).iter().map(|call| bench(self.zonal, self.experiment, call)).collect()
     }
 
-    /// Whether nothing was published of it, and something of the same variant elsewhere: a row between published ones.
+    /// True for a row between published ones: nothing was published for it, but for other rows of
+    /// its variant.
     fn is_between(&self) -> bool {
         let is_published = |row: &Row| comparable(row, self.variant);
         !is_published(self.row) && self.experiment.rows().iter().any(is_published)
@@ -143,7 +147,7 @@ impl Trial<'_> {
         reports.iter().map(|report| figure(report, self.row.unit)).collect()
     }
 
-    /// The figure, with values of the profile changed.
+    /// Figure with `changes` to the profile.
     fn figure(&self, changes: &str) -> Result<f64, String> {
         Ok(mean(&self.figures(&self.reports(changes)?)?))
     }
@@ -186,7 +190,8 @@ impl Trial<'_> {
         depth: Depth,
     ) -> Result<Simulated, String> {
         let effects = if depth == Depth::Effects { sensitivity::effects(self)? } else { Vec::new() };
-        // A fit says what fitted figures are. Of others it says no more than what the values that fit as well make of them.
+        // A fit explains the figures that it used. For others, the spread over equally good fits
+        // says how reliable they are.
         let is_fitted = self.row.status.get(&self.variant.name).is_some_and(|s| *s != Status::Predicted);
         let range = match &profile.timing {
             _ if depth == Depth::Figure => None,
@@ -207,7 +212,8 @@ impl Trial<'_> {
         })
     }
 
-    /// Least and most with one fitted value of the profile at either end of those that fit as well; `None` if it names none.
+    /// Minimum and maximum with one fitted value at either end of its equally good range; `None` if
+    /// the profile lists no such range.
     fn over_other_fits(&self, figure: f64) -> Result<Option<(f64, f64)>, String> {
         let Some((name, changes)) = self.variant.profile() else { return Ok(None) };
         let quantities = Profile::quantities(name, &changes).map_err(|e| e.to_string())?;
@@ -217,19 +223,19 @@ impl Trial<'_> {
         Ok((!others.is_empty()).then(|| span(&[others, vec![figure]].concat())))
     }
 
-    /// Least and most over the orders in which a disk may write what it has cached.
+    /// Minimum and maximum over the orders in which a disk may write its cache.
     fn over_policies(&self) -> Result<(f64, f64), String> {
         let figures = Policy::ALL.map(|policy| self.figure(&format!("policy={}", policy.name())));
         Ok(span(&figures.into_iter().collect::<Result<Vec<_>, _>>()?))
     }
 }
 
-/// Whether something was published that the cell can be compared with.
+/// True if a figure or ratio was published for the cell.
 fn comparable(row: &Row, variant: &Variant) -> bool {
     row.status.contains_key(&variant.name)
 }
 
-/// Which writes the write mode lets be at the drive together, as `checked` calls it.
+/// Scope within which the write mode allows one write at a time, as an option of `checked`.
 fn company(mode: &str) -> &'static str {
     match mode {
         "qd1" => "drive",
@@ -238,11 +244,12 @@ fn company(mode: &str) -> &'static str {
     }
 }
 
-/// What large writes in order could get: the rate of a disk's outer edge, of the link and a zone of a flash drive.
+/// Upper bound for large sequential writes: the rate of a disk's outer edge, or of link and zone of
+/// a flash drive.
 fn media(profile: &Profile, report: &Value, unit: Unit) -> Option<f64> {
     let rate = match &profile.timing {
         TimingValues::SmrDisk(values) => values.outer_rate_mb_s.value,
-        // One write of a zone takes one after the other; a rate of 0 takes no time.
+        // A write to a zone uses the link, then the zone; a rate of 0 takes no time.
         TimingValues::Flash(values) => {
             let (link, zone) = (values.link_mb_s.value, values.zone_mb_s.value);
             let time: f64 = [link, zone].into_iter().filter(|rate| *rate > 0.0).map(f64::recip).sum();

@@ -1,13 +1,14 @@
-//! Work shared by all processors. Simulated drives have a time of their own: runs side by side do not disturb each other.
+//! Work shared by all processors. Simulated drives run in virtual time, so concurrent runs do not
+//! disturb each other.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-/// `of` each item, in their order.
+/// Applies `of` to each item, and returns the results in their order.
 ///
 /// # Errors
-/// The first of the errors, by the order of the items.
+/// The first error in the order of the items.
 pub(super) fn map<T: Sync, R: Send>(
     items: &[T],
     of: impl Fn(&T) -> Result<R, String> + Sync,

@@ -1,35 +1,36 @@
-//! Which value of a profile a figure depends on most.
+//! Sensitivity of a figure to the values of a profile.
 //!
-//! Each quantity of timing and host is made a fifth more and a fifth less, all others staying as they are. Its elasticity is
-//! by how many per cent the figure changes for one per cent of the value, between the two.
+//! Each quantity of timing and host is increased and decreased by a fifth while all others stay
+//! unchanged. Its elasticity is the change of the figure, in per cent, for a change of the value by
+//! one per cent, between the two.
 
 use super::{Trial, span};
 use zonal_sim::profile::Source;
 use zonal_sim::{Profile, Quantity};
 
-/// How much more and less a value is made.
+/// Relative change of a value.
 const STEP: f64 = 0.2;
 
-/// Elasticities below this tell nothing: the runs are not long enough.
+/// Elasticities below this are noise, because the runs are too short.
 const NOISE: f64 = 0.02;
 
-/// A value, and how much a figure depends on it.
+/// A value, and the dependence of a figure on it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Dominant {
-    /// The value's key.
+    /// Key of the value.
     pub key: String,
-    /// Per cent of the figure for a per cent of the value.
+    /// Change of the figure in per cent, for one per cent of the value.
     pub elasticity: f64,
 }
 
-/// What comes of a value that is less and more.
+/// Figures with a decreased and with an increased value.
 pub(super) struct Effect {
     quantity: Quantity,
     values: [f64; 2],
     figures: [f64; 2],
 }
 
-/// The effect of each quantity of the trial's profile.
+/// Effect of each quantity of the trial's profile.
 pub(super) fn effects(trial: &Trial<'_>) -> Result<Vec<Effect>, String> {
     let Some((name, changes)) = trial.variant.profile() else { return Ok(Vec::new()) };
     let quantities = Profile::quantities(name, &changes).map_err(|e| e.to_string())?;
@@ -46,14 +47,14 @@ pub(super) fn effects(trial: &Trial<'_>) -> Result<Vec<Effect>, String> {
     Ok(effects)
 }
 
-/// Nothing is left as it is: often it stands for no limit. Of things there is one more and one less at least.
+/// Zero stays zero, since it often means no limit. Whole numbers change by at least one.
 fn less_and_more(quantity: &Quantity) -> [f64; 2] {
     let value = quantity.value;
     let [less, more] = [value * (1.0 - STEP), value * (1.0 + STEP)];
     match (quantity.is_whole, quantity.key.as_str()) {
         _ if value == 0.0 => [0.0, 0.0],
         (true, _) => [less.round().min(value - 1.0).max(1.0), more.round().max(value + 1.0)],
-        // The inner edge is no faster than the outer one.
+        // The inner edge is slower than the outer one.
         (false, "inner_ratio") => [less, more.min(0.999)],
         (false, _) => [less, more],
     }
@@ -66,14 +67,14 @@ impl Effect {
     }
 }
 
-/// The value that matters most, if any does.
+/// The value with the largest elasticity, if any is above the noise.
 pub(super) fn dominant(effects: &[Effect]) -> Option<Dominant> {
     let of = |effect: &Effect| Dominant { key: effect.quantity.key.clone(), elasticity: effect.elasticity() };
     let all = effects.iter().map(of).filter(|d| d.elasticity.abs() >= NOISE);
     all.max_by(|a, b| a.elasticity.abs().total_cmp(&b.elasticity.abs()))
 }
 
-/// Least and most of `figure` and what comes of a changed value that was only assumed.
+/// Minimum and maximum of `figure` and of the figures with a changed value that was only assumed.
 pub(super) fn range_of_assumed(effects: &[Effect], figure: f64) -> (f64, f64) {
     let assumed = effects.iter().filter(|effect| effect.quantity.source == Source::Assumed);
     let figures: Vec<f64> = assumed.flat_map(|effect| effect.figures).chain([figure]).collect();

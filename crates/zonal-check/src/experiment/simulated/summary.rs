@@ -1,7 +1,8 @@
-//! How well simulated drives do, all experiments together.
+//! Accuracy of simulated drives over all experiments.
 //!
-//! What runs at the rate of the medium says nothing about a model, so it does not count, nor do ratios without figures. What
-//! a profile was fitted to is counted apart from what it was not.
+//! A figure at the rate of the medium says nothing about a model, so it is not counted, nor are
+//! ratios without figures. Figures that a profile was fitted to are counted separately from the
+//! rest.
 
 use super::{Cell, Comparison, comparison};
 use crate::experiment::Measured;
@@ -9,26 +10,26 @@ use crate::experiment::spec::Status;
 use serde_json::{Value, json};
 use std::fmt;
 
-/// A published figure this near to the medium's rate does not count.
+/// Published figures this close to the rate of the medium are not counted.
 const AT_MEDIA_RATE: f64 = 0.10;
 
-/// An error that is small enough, in per cent.
+/// Errors up to this are small enough, in per cent.
 const NEAR: f64 = 15.0;
 
 /// Rows of one kind.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Group {
-    /// Sizes of their errors in per cent, ascending.
+    /// Absolute errors in per cent, ascending.
     pub errors: Vec<f64>,
 }
 
 impl Group {
-    /// How many are within 15%.
+    /// Number of errors within 15%.
     pub fn near(&self) -> usize {
         self.errors.iter().filter(|error| **error <= NEAR).count()
     }
 
-    /// The middle error; the lower one of two.
+    /// Median error; the lower of the two middle ones.
     pub fn median(&self) -> Option<f64> {
         self.errors.get(self.errors.len().checked_sub(1)? / 2).copied()
     }
@@ -45,18 +46,18 @@ impl fmt::Display for Group {
     }
 }
 
-/// See the module.
+/// Counts of both kinds. See the module.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Summary {
     /// Figures that profiles were fitted to.
     pub calibrated: Group,
-    /// Figures that were not looked at for a fit, known misses among them.
+    /// Figures that no fit used, including known misses.
     pub predicted: Group,
-    /// How many of these are known misses.
+    /// Number of known misses among the predicted figures.
     pub unexplained: usize,
 }
 
-/// The summary of these experiments; those on drives that are not simulated do not count.
+/// Summarizes the experiments on simulated drives; others are skipped.
 pub fn summary<'a>(experiments: impl Iterator<Item = &'a Measured>) -> Summary {
     let mut summary = Summary::default();
     for measured in experiments {
@@ -80,7 +81,7 @@ fn is_off_media(comparison: &Comparison, cell: &Cell) -> bool {
     is_off_media_rate(comparison.published, cell.simulated.as_ref().and_then(|s| s.media))
 }
 
-/// Whether a published figure says more about a model than the rate of the medium does.
+/// True if a published figure says more about a model than the rate of the medium does.
 pub(super) fn is_off_media_rate(published: f64, media: Option<f64>) -> bool {
     media.is_some_and(|media| (published / media - 1.0).abs() > AT_MEDIA_RATE)
 }
@@ -95,7 +96,7 @@ impl Summary {
         self.unexplained += usize::from(comparison.status == Status::Unexplained);
     }
 
-    /// The same as JSON.
+    /// Formats the summary as JSON.
     pub fn to_json(&self) -> Value {
         json!({
             "calibrated": self.calibrated.to_json(), "predicted": self.predicted.to_json(),

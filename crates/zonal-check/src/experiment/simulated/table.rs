@@ -1,4 +1,4 @@
-//! The table of an experiment on simulated drives, and its JSON.
+//! Table of an experiment on simulated drives, and its JSON.
 
 use super::{Cell, Simulated, comparison, summary};
 use crate::experiment::Measured;
@@ -22,7 +22,7 @@ const HEADS: [&str; 10] = [
     "moved most by",
 ];
 
-/// Columns of words; the others hold numbers.
+/// Text columns; the others hold numbers.
 const WORDS: [usize; 5] = [0, 1, 4, 6, 9];
 
 impl Measured {
@@ -52,7 +52,7 @@ impl Measured {
         out
     }
 
-    /// The simulated drives, each with what its figures are.
+    /// Names of the simulated drives, each with the meaning of its figures.
     fn drives(&self) -> Vec<String> {
         let cells = self.rows.iter().flat_map(|(_, cells)| cells);
         let mut drives: Vec<String> = cells.filter_map(|cell| cell.simulated.as_ref().map(drive)).collect();
@@ -86,7 +86,7 @@ impl Measured {
         ]
     }
 
-    /// What stands in brackets after figures.
+    /// Explanations of the brackets behind figures.
     fn spans_said(&self) -> Vec<String> {
         let all = || self.rows.iter().flat_map(|(_, cells)| cells).filter_map(|cell| cell.simulated.as_ref());
         let ranged = all().any(|s| s.is_calibrated && s.range.is_some());
@@ -101,7 +101,7 @@ impl Measured {
         ranged.into_iter().chain(drawn).collect()
     }
 
-    /// Why figures are missed, each reason with what it is the reason of.
+    /// Reasons for missed figures, each with the figures that it explains.
     fn reasons(&self) -> Vec<String> {
         let mut reasons: Vec<(&String, Vec<String>)> = Vec::new();
         for (row, _) in &self.rows {
@@ -139,7 +139,7 @@ impl Measured {
     }
 }
 
-/// A figure with what there is to say of its range.
+/// Formats a figure with its range.
 fn simulated_figure(measured: f64, simulated: Option<&Simulated>) -> String {
     let Some(Simulated { is_calibrated, range, draws, .. }) = simulated else { return figure(measured) };
     if let (false, Some(range)) = (is_calibrated, range) {
@@ -150,7 +150,7 @@ fn simulated_figure(measured: f64, simulated: Option<&Simulated>) -> String {
     format!("{}{drawn}{ranged}", figure(measured))
 }
 
-/// What the profile of this name was fitted to.
+/// Measurements that the profile of this name was fitted to.
 fn calibrated_for(profile: &str) -> Option<String> {
     Profile::open(profile, &[]).ok()?.calibrated_for
 }
