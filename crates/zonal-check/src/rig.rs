@@ -18,7 +18,7 @@ pub type End = Result<Output, RequestError>;
 /// Success without an address.
 pub const DONE: End = Ok(Output::Done);
 
-/// Number of rounds after which a rig that does not come to rest is considered stuck.
+/// Number of rounds after which a busy rig is considered stuck.
 const ROUNDS_MAX: usize = 100_000;
 
 type Ends = Arc<Mutex<BTreeMap<u64, Completion>>>;
@@ -215,7 +215,7 @@ impl Rig {
     /// return.
     ///
     /// # Panics
-    /// If the volume does not come to rest.
+    /// If the volume stays busy.
     pub fn rest(&self) {
         let rested = zonal_sim::executor::rest(&self.volume, self.now());
         *self.clock.lock() = rested.expect("the volume comes to rest");

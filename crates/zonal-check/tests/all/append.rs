@@ -1,5 +1,6 @@
-//! Zone append through a volume, seen by a trace of the device: several in flight a zone where it is native, one write at a
-//! time where it is emulated, and the right address in every completion.
+//! Zone append through a volume, observed by a trace of the device: several in flight per zone if
+//! appends are native, one write at a time if they are emulated, and the right address in every
+//! completion.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,7 +25,8 @@ fn device() -> (Arc<dyn Device>, TraceLog) {
     (Arc::new(trace), log)
 }
 
-/// Fills a zone by appends that carry their number, at [`DEPTH`], and returns where each went.
+/// Fills a zone by appends that carry their number, at queue depth [`DEPTH`], and returns their
+/// addresses.
 fn fill(volume: &Volume) -> Vec<(u64, Sector)> {
     let places = Arc::new(Mutex::new(Vec::new()));
     let ended = Arc::new(AtomicU64::new(0));
@@ -49,7 +51,7 @@ fn fill(volume: &Volume) -> Vec<(u64, Sector)> {
     std::mem::take(&mut *places.lock())
 }
 
-/// What lies at `sector`.
+/// Number stored at `sector`.
 fn read(volume: &Volume, sector: Sector) -> u64 {
     let found = Arc::new(Mutex::new(None));
     let left = found.clone();

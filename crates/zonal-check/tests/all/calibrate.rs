@@ -1,4 +1,5 @@
-//! `zonal calibrate` from outside: whose data it loses, and what it leaves.
+//! `zonal calibrate` from the command line: protection of existing data, and the state it leaves
+//! behind.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ fn run(dir: &Path, line: &str) -> Output {
     program::command(dir, line).output().unwrap()
 }
 
-/// What there is in a directory, but for the control sockets.
+/// Names in a directory, without that of the control sockets.
 fn names(dir: &Path) -> Vec<String> {
     let mut names: Vec<String> =
         fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
@@ -20,7 +21,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// What a line prints that succeeds.
+/// Output of a command that must succeed.
 fn zonal(dir: &Path, line: &str) -> String {
     let output = run(dir, line);
     assert!(output.status.success(), "zonal {line}: {}", String::from_utf8_lossy(&output.stderr));
@@ -55,7 +56,7 @@ fn drive_with_data_is_calibrated_only_with_yes_and_left_empty() {
     assert_eq!(names(dir), ["d", "p.toml"]);
     let profile = fs::read_to_string(dir.join("p.toml")).unwrap();
     assert!(profile.contains("# one-4K") && profile.contains("source = \"measured\""), "{profile}");
-    // A drive of the same zones, and as fast in what was measured.
+    // The profile reproduces the zones of the measured drive.
     let info = zonal(dir, "info sim:p.toml");
     assert!(info.contains("16, of which 2 conventional"), "{info}");
 }
@@ -74,7 +75,7 @@ fn interrupted_or_failed_calibration_leaves_no_file() {
     let said = refused(dir, "calibrate fault:plan=plan+null:size=1G,zone_size=64M -o p.toml", 4);
     assert!(said.contains("run eight-4K: write"), "{said}");
     assert_eq!(names(dir), ["plan"]);
-    // Nor data of its own.
+    // The drive's zones are left empty, too.
     zonal(dir, "create d --size 1G --zone-size 64M");
     let said = refused(dir, "calibrate fault:plan=plan+d -o p.toml", 4);
     assert!(said.contains("run eight-4K: write"), "{said}");

@@ -1,4 +1,5 @@
-//! Cancelling: what waits ends as cancelled wherever it waits, and nothing of it is issued later.
+//! Cancellation: a waiting request ends as cancelled wherever it waits, and no part of it is issued
+//! later.
 
 use rand::prelude::*;
 use rand_pcg::Pcg64Mcg;
@@ -68,7 +69,7 @@ fn write_of_a_chain_is_cancelled_before_it_goes_out() {
     let waiting: Vec<u64> = (0..3).map(|_| rig.append(1, 1)).collect();
     let (victim, channel) = submit(&rig, Request::append(rig.sector(1, 0), 1, IoBuf::zeroed(512)));
     let last = rig.append(1, 1);
-    // From here on the others follow the second one as a chain.
+    // From here on, the others follow the second one as a chain.
     rig.step(Answer::Obey);
     cancel(&rig, &channel);
     (0..4).for_each(|_| _ = rig.step(Answer::Obey));
@@ -85,7 +86,7 @@ fn write_that_would_be_sent_again_is_cancelled_once_its_zone_is_known() {
     cancel(&rig, &channel);
     assert_eq!(rig.end(victim), None, "it is at the device");
     rig.step(Answer::Reply(Err(DeviceError::Busy)));
-    // The report.
+    // Completes the report.
     rig.step(Answer::Obey);
     assert_eq!(rig.end(victim), Some(CANCELLED));
     assert_eq!(rig.script.pending().len(), 0, "nothing of it is sent again");
@@ -110,7 +111,7 @@ fn write_of_several_commands_is_cancelled_between_two_and_says_what_landed() {
     let (victim, channel) = submit(&rig, rig.write_request(1, 0, 3 * most));
     cancel(&rig, &channel);
     rig.step(Answer::Obey);
-    // Its zone is asked where it stands.
+    // The zone is asked for its write pointer.
     rig.step(Answer::Obey);
     let Some(Err(error)) = rig.end(victim) else { panic!("{:?}", rig.end(victim)) };
     let landed =
@@ -126,7 +127,7 @@ fn write_of_several_commands_is_cancelled_between_two_and_says_what_landed() {
 fn read_that_waits_for_a_retry_is_cancelled() {
     let rig = Rig::per_zone();
     let (read, channel) = submit(&rig, Request::read(rig.sector(0, 0), 8, IoBuf::zeroed(4096)));
-    // The first retry follows at once, the second one after a pause.
+    // The first retry is immediate, the second one follows after a pause.
     let first = rig.script.pending().pop().expect("the read is at the device");
     rig.script.style(|_| Style::Now(Answer::Reply(Err(DeviceError::Busy))));
     rig.script.finish(first.id, Answer::Reply(Err(DeviceError::Busy)));
@@ -136,7 +137,7 @@ fn read_that_waits_for_a_retry_is_cancelled() {
     assert_eq!(rig.end(read), Some(CANCELLED));
 }
 
-/// Requests of one channel, of which one is cancelled: the others continue, before it and after it.
+/// Cancels one request of a channel: those before and after it continue.
 #[test]
 fn one_append_of_a_channel_is_cancelled_alone() {
     let rig = Rig::per_zone();
@@ -150,7 +151,7 @@ fn one_append_of_a_channel_is_cancelled_alone() {
     let waiting = rig.volume.cancel_request(rig.now(), &channel, waits);
     assert_eq!(rig.end(waits), Some(CANCELLED));
     drop(waiting);
-    // From here on the others follow as a chain.
+    // From here on, the others follow as a chain.
     rig.step(Answer::Obey);
     let more = submit();
     rig.step(Answer::Obey);
@@ -166,7 +167,7 @@ fn one_append_of_a_channel_is_cancelled_alone() {
     assert_eq!(rig.end(again), Some(appended(3)), "the channel takes more");
 }
 
-/// What is in a chain when it is cancelled meets the mark of its request.
+/// A cancelled request in a chain is found by its mark.
 #[test]
 fn one_write_of_a_chain_is_cancelled_by_its_mark() {
     let rig = Rig::per_zone();
@@ -221,7 +222,7 @@ fn split_write_that_fails_in_part_says_which_part_landed() {
     assert!(error.is_uncertain(), "a part of it is on the medium");
 }
 
-/// What became of the requests of a campaign.
+/// Results of the requests of a campaign.
 #[derive(Default)]
 struct Tally {
     done: u64,
@@ -229,8 +230,8 @@ struct Tally {
     lost: u64,
 }
 
-/// Random requests on channels that are cancelled at random. What the drive holds afterwards are the writes that succeeded,
-/// and those of which the volume cannot tell.
+/// Random requests on channels that are cancelled at random. Afterwards the drive holds the writes
+/// that succeeded, and possibly those with an uncertain result.
 fn campaign(seed: u64, mode: WriteMode, tally: &mut Tally) {
     const ZONES: u32 = 4;
     let mut random = Pcg64Mcg::seed_from_u64(seed);

@@ -1,4 +1,4 @@
-//! Corners of the write path that need an unlucky order of events.
+//! Corner cases of the write path that need an unlucky order of events.
 
 use std::sync::Arc;
 use zonal_check::rig::{DONE, Rig};
@@ -10,7 +10,7 @@ use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
 use zonal_io::sync::Mutex;
 use zonal_io::volume::{Channel, Part, Request, Volume, VolumeOptions, WriteMode};
 
-/// A device whose one queue holds `depth` commands, answered when polled.
+/// A device with a single queue that holds `depth` commands, completed when polled.
 fn narrow(depth: u32) -> Arc<dyn Device> {
     let options = EmulatedOptions::default()
         .with_size(16 << 20)
@@ -53,7 +53,7 @@ fn a_poll_that_made_room_for_turned_away_commands_asks_to_come_again() {
         let buf = IoBuf::zeroed(512);
         volume.submit(Nanos(0), &channel, Request::write(Sector(zone * 2048), 1, buf));
     }
-    // No other thread is there to bring news: while something can be done, a poll has to say so.
+    // There is no other thread to ring: as long as there is work, a poll has to say so.
     for _ in 0..100 {
         if volume.poll(Nanos(0)).is_none() {
             break;
@@ -68,7 +68,7 @@ fn a_turned_away_command_is_not_passed_for_ever() {
     let ends = Arc::new(Mutex::new([0u32; 2]));
     let channel: Arc<Mutex<Option<Channel>>> = Arc::default();
     let (v, count, own) = (Arc::downgrade(&volume), ends.clone(), channel.clone());
-    // Each request that ends submits the next one of its own zone from the completion function.
+    // The completion function of each request submits the next one of its zone.
     let submit = move |volume: &Volume, own: &Mutex<Option<Channel>>, zone: u64, n: u64| {
         let buf = IoBuf::zeroed(512);
         let at = Sector(zone * 2048 + n);
@@ -103,7 +103,7 @@ fn a_zone_found_read_only_while_all_are_reset_is_released() {
     rig.finish(0, Answer::Obey);
     rig.settle();
     assert_eq!(rig.end(all), Some(DONE));
-    // Whatever comes to the zone ends.
+    // Every request to the zone completes.
     let write = rig.write(3, 0, 1);
     let reset = rig.reset(3);
     rig.settle();
@@ -146,12 +146,12 @@ fn a_finish_that_waits_goes_before_a_later_reset_of_all() {
     assert_eq!(rig.pointer(2), Some(4));
 }
 
-/// The zones are made quiet for a switch, or for another reset, while it comes.
+/// The reset arrives while the zones are being quiesced for a mode switch, or for another reset.
 #[test]
 fn reset_of_all_does_not_erase_a_later_write() {
     for is_switch in [true, false] {
         for mode in [WriteMode::PerZone, WriteMode::Append, WriteMode::Qd1, WriteMode::ZoneLock] {
-            // The scheduler of mode `zone-lock` is there from the opening on, and stays.
+            // The scheduler of mode `zone-lock` exists for the lifetime of the volume.
             if is_switch && mode == WriteMode::ZoneLock {
                 continue;
             }
@@ -178,7 +178,8 @@ fn reset_of_all_does_not_erase_a_later_write() {
     }
 }
 
-/// A caller hears of an abort before `submit` of the reset has returned, and appends to a zone that the reset has yet to reach.
+/// A caller is notified of an abort before `submit` of the reset has returned, and appends to a
+/// zone that the reset has not reached.
 #[test]
 fn reset_of_all_does_not_erase_what_its_aborts_bring() {
     for is_part in [false, true] {
@@ -225,7 +226,7 @@ fn a_request_that_outlives_its_volume_does_not_touch_its_channel() {
     drop(channel);
     drop(first);
     assert_eq!(Arc::strong_count(&alive), 2, "the channel is still there");
-    // The answer comes to the next one.
+    // The completion is delivered to the next volume.
     volume(device).poll(Nanos(0));
 }
 

@@ -1,10 +1,11 @@
-//! What seeds of several tests draw in the same way.
+//! Random choices shared by several tests.
 
 use rand::{Rng, RngExt};
 use zonal_core::Nanos;
 use zonal_io::fault::{Effect, Plan, Reordered, Rule, Settling};
 
-/// How long some commands take longer than others, and are held for others to overtake them.
+/// Extra latency of some commands, and the time for which some are held so that others overtake
+/// them.
 pub const DELAY: Nanos = Nanos(50_000);
 pub const HOLD: Nanos = Nanos(30_000);
 
@@ -12,7 +13,7 @@ pub fn one_of<T: Copy>(rng: &mut impl Rng, values: &[T]) -> T {
     values[rng.random_range(0..values.len())]
 }
 
-/// A plan of these rules, and of completions that are late and, where it `may_reorder`, overtake each other.
+/// A plan of these rules, plus late completions, which are out of order if `may_reorder` is set.
 pub fn plan(rng: &mut impl Rng, mut rules: Vec<Rule>, may_reorder: bool) -> Plan {
     rules.push(Rule::new(Effect::Delay(DELAY)).rate(one_of(rng, &[0.0, 0.1, 0.5])));
     if may_reorder && rng.random_ratio(1, 4) {

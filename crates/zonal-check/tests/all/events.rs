@@ -1,4 +1,5 @@
-//! Events of a device: each is told to each reader once, wherever it comes from, and the volume knows of it.
+//! Device events: each is delivered to each reader once, whatever its source, and the volume
+//! updates its own state.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,7 +32,7 @@ fn volume_on(device: Arc<dyn Device>, mode: WriteMode) -> Volume {
     Volume::open(device, options).unwrap()
 }
 
-/// A device of each kind with eight zones, the first conventional.
+/// A device of each kind with eight zones, the first one conventional.
 fn devices(dir: &Path) -> Vec<Arc<dyn Device>> {
     let path = dir.join("image");
     let image = ImageOptions::default().with_size(8 << 20).with_zone_size(1 << 20).with_zone_nr_conv(1);
@@ -50,10 +51,10 @@ fn devices(dir: &Path) -> Vec<Arc<dyn Device>> {
     names.iter().map(|name| open(name)).collect()
 }
 
-/// Polls until the volume has nothing to do, and reads what there is.
+/// Polls until the volume has nothing to do, and reads the pending events.
 fn read(volume: &Volume, clock: &Clock, events: &Events) -> Vec<DeviceEvent> {
     let mut read = Vec::new();
-    // An answer of a helper thread comes later.
+    // A helper thread may answer later.
     let until = Instant::now() + Duration::from_millis(20);
     while volume.poll(clock.now()).is_some() || Instant::now() < until {
         read.extend(std::iter::from_fn(|| events.next()));
@@ -66,7 +67,7 @@ fn told(zone: u32, condition: ZoneCondition) -> DeviceEvent {
     DeviceEvent::Zone { zone: ZoneIndex(zone), condition }
 }
 
-/// A reset that succeeds tells where the zone stands, and not what it has become before or after.
+/// A successful reset determines the write pointer, but not changes of the zone before or after it.
 #[test]
 fn zone_that_changes_beside_its_reset_is_told() {
     use ZoneSetting::{Offline, Restored};
@@ -114,7 +115,7 @@ fn zone_set_by_command_is_told_once_to_each_reader() {
             (4, ZoneSetting::Restored, ZoneCondition::Empty),
             (7, ZoneSetting::Offline, ZoneCondition::Offline),
         ] {
-            // The second time it is what it is set to.
+            // The second call changes nothing.
             for expected in [vec![told(zone, condition)], vec![]] {
                 volume.device().set_zone(ZoneIndex(zone), setting).unwrap();
                 assert_eq!(read(&volume, &clock, &one), expected, "{name}: {setting}");
@@ -197,7 +198,7 @@ fn zone_found_read_only_by_recovery_is_told_once_and_its_notice_not_again() {
         rig.volume.resync(rig.now(), ZoneIndex(1));
         rig.settle();
         assert_eq!(events.next(), None);
-        // Restored, and found out by a report alone.
+        // Restored without a notice; only a report shows it.
         rig.script.set_zone(1, ZoneCondition::Closed, 4);
         rig.volume.resync(rig.now(), ZoneIndex(1));
         rig.settle();
@@ -223,7 +224,7 @@ fn report_from_before_a_change_tells_nothing_of_it() {
     rig.settle();
     assert_eq!(events.next(), Some(told(1, ZoneCondition::Offline)));
     assert_eq!(events.next(), None);
-    // And a restored zone is not taken for a zone that has fallen again.
+    // A restored zone is not mistaken for one that has failed again.
     let before = rig.script.describe(1);
     rig.volume.resync(rig.now(), ZoneIndex(1));
     rig.rest();
@@ -301,7 +302,7 @@ fn zones_that_fall_by_a_rule_are_told_once() {
     assert!(write(8).is_err());
     assert_eq!(read(&volume, &clock, &events), [told(2, ZoneCondition::ReadOnly)]);
     volume.device().set_zone(ZoneIndex(2), ZoneSetting::Restored).unwrap();
-    // The device inside was told to finish it when it fell.
+    // When the zone fell, the device below was made to finish it.
     assert_eq!(read(&volume, &clock, &events), [told(2, ZoneCondition::Full)]);
 }
 
@@ -353,7 +354,7 @@ fn other_limits_and_another_size_are_told_once() {
     assert_eq!((one.next(), one.next()), (Some(DeviceEvent::Limits), None));
 }
 
-/// Longer than any of these tests takes: a thread that is not woken fails by it.
+/// Longer than any of these tests, so that a missed wake-up fails the test.
 const SLEEP: Duration = Duration::from_secs(30);
 
 #[test]
@@ -366,7 +367,7 @@ fn reader_that_sleeps_is_woken_by_what_another_thread_has_found() {
             events.next()
         });
         std::thread::sleep(Duration::from_millis(50));
-        // Without a word of the device.
+        // Without a notice from the device.
         rig.script.set_zone(1, ZoneCondition::Offline, 0);
         rig.volume.resync(rig.now(), ZoneIndex(1));
         rig.settle();
@@ -419,7 +420,7 @@ fn four_sleeping_threads_hear_each_change_once() {
     }
 }
 
-/// Condition of a zone as `zonal report` prints it.
+/// Condition of a zone as printed by `zonal report`.
 fn printed(dir: &Path, zone: u32) -> String {
     let line = format!("report d --offset {} --count 1 --json", u64::from(zone) * ZONE);
     let zones: serde_json::Value = serde_json::from_slice(&program::run(dir, &line).done()).unwrap();

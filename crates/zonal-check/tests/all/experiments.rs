@@ -1,5 +1,5 @@
-//! The experiments of `experiments/`, as short as they can be: that they run and that their tables are whole. What they
-//! measure is no test's business, but for those on simulated drives, which have tests of their own.
+//! The experiments of `experiments/` at minimal length: they run and their tables are complete.
+//! Their figures are not tested, except on simulated drives, which have tests of their own.
 
 use std::collections::BTreeSet;
 use zonal_check::experiment::{Experiment, Scale, run};
@@ -61,7 +61,7 @@ fn every_experiment_says_whose_figures_it_stands_beside() {
     assert!(["s1-plugging", "s2-locks"].iter().all(|name| names.contains(name)), "{names:?}");
 }
 
-/// The five workloads of the series on null_blk, in its table's order.
+/// The five workloads of the null_blk series, in the order of its table.
 #[test]
 fn s1_experiment_has_the_published_workloads() {
     let experiments = experiments();
@@ -76,7 +76,7 @@ fn s1_experiment_has_the_published_workloads() {
     assert_eq!(gains, [218, 131, 39, 179, 114], "the table's percentages, cut to whole ones");
 }
 
-/// Reads and writes on 1, 2, 4 and 8 threads, with limits and without.
+/// Reads and writes with 1, 2, 4 and 8 threads, with and without limits.
 #[test]
 fn s2_experiment_has_a_row_a_number_of_threads() {
     let experiments = experiments();

@@ -1,4 +1,4 @@
-//! Files on a drive from the command line: in and out, replaced, removed, and what is refused.
+//! Files on a drive from the command line: stored, read back, replaced, removed, and refused.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -19,7 +19,7 @@ fn refused(dir: &Path, line: &str, exit: i32) -> String {
     program::run(dir, line).refused(exit)
 }
 
-/// A check that finds nothing says so in a line.
+/// Runs a check that must report a clean file system in one line.
 fn is_clean(dir: &Path, line: &str) {
     let said = String::from_utf8(zonal(dir, line)).unwrap();
     assert!(said.starts_with("d: clean; ") && said.lines().count() == 1, "{line}: {said}");
@@ -33,7 +33,7 @@ fn drive(zones: u32, conventional: u32) -> TempDir {
     dir
 }
 
-/// Puts a file with something precious into the file system on `d`.
+/// Stores a file with precious contents on `d`.
 fn put_note(dir: &TempDir, name: &str) {
     fs::write(dir.path().join("in"), "precious").unwrap();
     zonal(dir.path(), &format!("put d in {name}"));
@@ -51,7 +51,7 @@ fn bytes(length: usize) -> Vec<u8> {
     (0..length).map(|_| next()).collect()
 }
 
-/// One thread is the process itself.
+/// A limit of one thread leaves only that of the process itself.
 #[test]
 fn file_is_put_and_got_back_without_a_thread_to_read_ahead() {
     let dir = drive(24, 0);
@@ -62,7 +62,7 @@ fn file_is_put_and_got_back_without_a_thread_to_read_ahead() {
     let limited = |line, threads| program::run_limited(dir.path(), line, ThreadLimit { user, threads });
     limited("put image:d,threads=0 in f", 1).done();
     assert!(limited("get image:d,threads=0 f -", 1).done() == data);
-    // The device has a thread then, and there is none to read ahead.
+    // Here the device takes the second thread, and none is left for read-ahead.
     assert!(limited("get image:d,threads=1 f -", 2).done() == data);
     let without = limited("get image:d,threads=1 f -", 1);
     let is_clear = without.err.contains("cannot start a thread: ") && without.err.contains("`ulimit -u`");
@@ -124,7 +124,7 @@ fn fsck_tells_where_data_was_damaged_and_nothing_of_a_sound_file_system() {
     fs::write(dir.path().join("in"), &data).unwrap();
     zonal(dir.path(), "put d in f");
     is_clean(dir.path(), "fsck d --data");
-    // One byte in the middle of the file, in the image itself.
+    // Flips a bit in the middle of the file's data in the image.
     let mut image = fs::read(dir.path().join("d")).unwrap();
     let place = image.windows(64).position(|window| window == &data[3_000_000..3_000_064]).unwrap();
     image[place] ^= 1;
@@ -210,7 +210,7 @@ fn metadata_that_are_lost_are_put_together_from_the_zones() {
         is_clean(dir.path(), &format!("fsck d --data {metadata}"));
         assert!(zonal(dir.path(), &format!("get d a/b/film - {metadata}")) == data);
         assert_eq!(zonal(dir.path(), &format!("get d note - {metadata}")), b"hello\n");
-        // What was replaced is back, too.
+        // The contents of the replaced file are restored, too.
         assert_eq!(zonal(dir.path(), &format!("get d lost+found/2 - {metadata}")), b"hello\n");
         zonal(dir.path(), &format!("put d in more {metadata}"));
         is_clean(dir.path(), &format!("fsck d {metadata}"));
@@ -249,7 +249,7 @@ fn repair_of_metadata_with_lost_pages_keeps_all_others() {
     let image = fs::read(dir.path().join("d")).unwrap();
     let (mut mended, mut changed) = (0, 0);
     for (page, bytes) in sound.chunks(4096).enumerate() {
-        // Each other one is enough.
+        // Every other page is enough.
         if page % 2 != 0 || bytes.iter().all(|byte| *byte == 0) {
             continue;
         }
@@ -277,7 +277,7 @@ fn repair_of_metadata_with_lost_pages_keeps_all_others() {
             let content = program::run(dir.path(), &format!("get d {path} - --metadata m"));
             let is_right =
                 content.code == Some(0) && content.out == format!("content of {number}").as_bytes();
-            // A file whose line is the same as before has its data, unless that is told.
+            // A file with an unchanged listing has its data, unless its loss is reported.
             let is_told = content.code != Some(0) && names_a_loss;
             assert!(is_right || is_told, "page {page}, file {file}: {told}");
         }
@@ -317,14 +317,14 @@ fn rebuild_replaces_no_file_but_its_own_metadata() {
             is_kept(&others, &format!("fsck b --rebuild{force} --metadata {other}"));
         }
     }
-    // What lies where the new metadata are put together.
+    // A file at the path where the new metadata is assembled.
     fs::write(path("b.m.rebuild"), "precious").unwrap();
     let error = is_kept(&["b.m", "b.m.rebuild"], "fsck b --rebuild --force --metadata b.m");
     assert!(error.contains("b.m.rebuild: "), "{error}");
     fs::copy(path("b.m"), path("b.m.rebuild")).unwrap();
     zonal(dir.path(), "fsck b --rebuild --force --metadata b.m");
     assert!(!path("b.m.rebuild").exists());
-    // Its own are replaced, however damaged, unless a process has them open.
+    // Its own metadata is replaced even if damaged, unless a process has it open.
     let mut damaged = fs::read(path("b.m")).unwrap();
     damaged[..4096].fill(0);
     fs::write(path("b.m"), damaged).unwrap();
@@ -334,7 +334,7 @@ fn rebuild_replaces_no_file_but_its_own_metadata() {
     let mut put =
         program::command(dir.path(), "put b - g --metadata b.m").stdin(Stdio::piped()).spawn().unwrap();
     let mut pipe = put.stdin.take().unwrap();
-    // Enough that it has opened the drive.
+    // Enough data to be sure that the drive has been opened.
     pipe.write_all(&bytes(20 << 20)).unwrap();
     let error = refused(dir.path(), "fsck copy --rebuild --force --metadata b.m", 4);
     assert!(error.contains(&put.id().to_string()), "{error}");
@@ -365,7 +365,8 @@ fn error_that_passes_is_no_reason_to_put_metadata_together_anew() {
             fs::write(dir.path().join("plan"), plan).unwrap();
             let said = program::run(dir.path(), "fsck fault:plan=plan+d --rebuild");
             failed += u32::from(!said.err.contains("the metadata open and nothing is lost"));
-            // Where the error hits every copy of the superblock, it is written again from metadata that stay as they are.
+            // If the error hits every copy of the superblock, it is rewritten from the metadata,
+            // which stays unchanged.
             let is_written_again =
                 String::from_utf8_lossy(&said.out).contains("put back from the metadata, which are sound");
             assert!(said.code == Some(4) || is_written_again, "read {skip}, {error}: {}", said.err);
@@ -379,7 +380,7 @@ fn error_that_passes_is_no_reason_to_put_metadata_together_anew() {
     }
 }
 
-/// The bytes of the image `d`, and where in them the copies of the superblock are.
+/// Bytes of the image `d`, and the offsets of the superblock's copies.
 fn copies(dir: &TempDir) -> (Vec<u8>, Vec<usize>) {
     let image = fs::read(dir.path().join("d")).unwrap();
     let starts = (0..image.len()).step_by(4096);
@@ -395,10 +396,11 @@ fn damaged_copy_of_the_superblock_is_found_and_written_again() {
         zonal(dir.path(), "mkfs d");
         put_note(&dir, "note");
         let (sound, places) = copies(&dir);
-        // Two copies per update: one update by mkfs, and one each time the file system is closed.
+        // Two copies per update: one update by mkfs, and one for each time the file system is
+        // closed.
         assert!(places.len() >= 4, "{}", places.len());
         let copy = |at: &usize| u64::from_le_bytes(sound[at + 512..at + 520].try_into().unwrap());
-        // In homes only the newest update counts.
+        // In home zones only the newest update counts.
         let newest = places.iter().map(copy).max().unwrap();
         let needed = places.iter().filter(|at| conventional > 0 || copy(at) == newest);
         for &at in needed.clone() {
@@ -415,7 +417,7 @@ fn damaged_copy_of_the_superblock_is_found_and_written_again() {
             is_clean(dir.path(), "fsck d --data");
             assert_eq!(zonal(dir.path(), "get d note -"), b"precious");
         }
-        // Without any, it says what helps, and that helps.
+        // Without any copy, the message suggests a command, and the command works.
         let mut image = sound.clone();
         places.iter().for_each(|at| image[*at..at + 4096].fill(0));
         fs::write(dir.path().join("d"), image).unwrap();
@@ -442,7 +444,7 @@ fn directory_is_removed_with_all_that_is_in_it_however_deep() {
     is_clean(dir.path(), "fsck d --metadata m");
 }
 
-/// Lines of JSON.
+/// Parses lines of JSON.
 fn objects(dir: &Path, line: &str) -> Vec<serde_json::Value> {
     let said = zonal(dir, line);
     said.split(|b| *b == b'\n')
@@ -601,7 +603,7 @@ fn put_that_is_killed_leaves_nothing_behind_and_what_had_its_name_as_it_was() {
         let mut put =
             program::command(dir.path(), &format!("put d - {name}")).stdin(Stdio::piped()).spawn().unwrap();
         let mut pipe = put.stdin.take().unwrap();
-        // More than the pieces that go round hold, so that some of it is on the drive.
+        // More than the buffers in circulation hold, so that some of it is on the drive.
         pipe.write_all(&bytes(40 << 20)).unwrap();
         put.kill().unwrap();
         put.wait().unwrap();
@@ -623,7 +625,7 @@ fn file_keeps_its_mode_and_times_in_and_out() {
     let before_1970 = UNIX_EPOCH - Duration::from_millis(1500);
     for (atime, mtime) in [(at(1_700_000_000_123_456_789), at(5)), (at(0), before_1970)] {
         let file = fs::File::options().write(true).open(&path).unwrap();
-        // Writes of the copy would take set-id bits away.
+        // Writing the copy would clear set-id bits.
         file.set_permissions(fs::Permissions::from_mode(0o4755)).unwrap();
         file.set_times(fs::FileTimes::new().set_accessed(atime).set_modified(mtime)).unwrap();
         zonal(dir.path(), "put d in f");
@@ -662,7 +664,8 @@ fn get_that_fails_leaves_the_file_as_it_was_and_one_that_does_not_gives_it_its_p
     assert_eq!(names.len(), 4, "{names:?}");
 }
 
-/// Resets the first zone with data of a drive with three conventional zones, and a repair finds it out.
+/// Resets the first zone with data, on a drive with three conventional zones, and lets a repair
+/// find the loss.
 fn lose_first_zone(dir: &TempDir) {
     zonal(dir.path(), "reset d --offset 48M --yes");
     program::run(dir.path(), "fsck d --repair");
@@ -689,7 +692,7 @@ fn data_that_a_repair_cannot_bring_back_is_told_by_path_until_it_is_written_anew
     assert_eq!(zonal(dir.path(), "get d a/note -"), b"precious");
 }
 
-/// Runs the words of `line` and then these, whatever bytes they have.
+/// Runs the words of `line` followed by `words`, which may be arbitrary bytes.
 fn with_words(dir: &Path, line: &str, words: &[&[u8]]) -> Output {
     let words = words.iter().map(|word| OsStr::from_bytes(word));
     program::command(dir, line).args(words).stdin(Stdio::null()).output().unwrap()
@@ -724,7 +727,7 @@ fn get_replaces_no_image_no_block_device_and_no_metadata() {
         assert!(said.starts_with(&format!("zonal: {target}: {why}")), "{said}");
     }
     assert!(files.map(|file| fs::read(path(file)).unwrap()) == before);
-    // A number that no driver has: nothing is lost, whatever happens.
+    // No driver has this number, so nothing can be lost.
     let made = Command::new("mknod").arg(path("block")).args(["b", "240", "77"]).status();
     if made.is_ok_and(|status| status.success()) {
         let said = refused(dir.path(), "get d f block --metadata m", 2);
@@ -732,7 +735,7 @@ fn get_replaces_no_image_no_block_device_and_no_metadata() {
     } else {
         program::skip("no node of a block device can be made here");
     }
-    // What keeps no bytes takes them as they come.
+    // Targets that store no bytes accept the data in order.
     assert!(Command::new("mkfifo").arg(path("pipe")).status().unwrap().success());
     let pipe = path("pipe");
     let reader = std::thread::spawn(move || fs::read(pipe).unwrap());
@@ -741,7 +744,7 @@ fn get_replaces_no_image_no_block_device_and_no_metadata() {
     zonal(dir.path(), "get d f /dev/null --metadata m");
 }
 
-/// Names in a directory; `zonal` is that of the control sockets.
+/// Names in a directory, without `zonal`, which holds the control sockets.
 fn files_in(dir: &Path) -> Vec<OsString> {
     let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.retain(|name| name != "zonal");
@@ -749,7 +752,8 @@ fn files_in(dir: &Path) -> Vec<OsString> {
     names
 }
 
-/// Waits until a process has a file open for writing in `dir`: a file that is not seen, or has a name of its own.
+/// Waits until a process has a file in `dir` open for writing, either unnamed or under a temporary
+/// name.
 fn wait_for_copy(process: &Child, dir: &Path) {
     let begin = Instant::now();
     let is_it = |target: PathBuf| {
@@ -803,14 +807,14 @@ fn put_that_a_signal_ends_leaves_no_name_behind() {
     put_note(&dir, "note");
     for signal in ["INT", "TERM"] {
         for name in ["note", "a/b/new"] {
-            // A shell's background jobs, and what they start, ignore some signals.
+            // Background jobs of a shell, and their children, ignore some signals.
             let plain = program::command(dir.path(), &format!("put d - {name}"));
             let mut put = Command::new("env");
             put.arg("--default-signal=INT,TERM").arg(plain.get_program()).args(plain.get_args());
             put.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?))));
             put.current_dir(dir.path()).stdin(Stdio::piped()).stderr(Stdio::null());
             let mut put = put.spawn().unwrap();
-            // More than the pieces that go round hold, so that some of it is on the drive.
+            // More than the buffers in circulation hold, so that some of it is on the drive.
             put.stdin.as_mut().unwrap().write_all(&bytes(40 << 20)).unwrap();
             let pid = put.id().to_string();
             assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success());
@@ -832,10 +836,11 @@ fn put_that_fails_at_its_source_makes_no_directories() {
     assert_eq!(zonal(dir.path(), "ls d -R"), b"");
 }
 
-/// A name that would begin a line of its own, clear the screen, and is no text.
+/// A name with a line break, an escape sequence that clears the screen, and a byte that is not
+/// UTF-8.
 const STEERING: &[u8] = b"a\nb\x1b[2J\\\xff";
 
-/// How people see it.
+/// That name as printed for people.
 const SHOWN: &str = r"a\nb\u{1b}[2J\\\xff";
 
 #[test]
@@ -866,7 +871,7 @@ fn name_of_any_bytes_is_taken_and_steers_no_terminal() {
     assert_eq!(object["name"], "a\nb\u{1b}[2J\\\u{fffd}");
     let is_harmless = |text: &[u8]| text.iter().all(|byte| !byte.is_ascii_control() || *byte == b'\n');
     assert!(is_harmless(&done("dump d --rows", &[])) && is_harmless(&done("dump d --zone 3", &[])));
-    // Errors, about files here and there.
+    // Errors about files on the host and on the drive.
     for (line, words) in [
         ("get d", [&b"no\x1b[2J"[..], b"-"]),
         ("get d", [STEERING, b"no\x1b[2J/x"]),
@@ -882,7 +887,7 @@ fn name_of_any_bytes_is_taken_and_steers_no_terminal() {
     done("rm d -r", &[b"sub"]);
     done("rm d", &[STEERING]);
     assert_eq!(zonal(dir.path(), "ls d -R"), b"");
-    // What is lost is told by its path.
+    // Lost files are reported by path.
     done("put d", &[STEERING, STEERING]);
     zonal(dir.path(), "reset d --offset 48M --yes");
     let said = program::run(dir.path(), "fsck d");

@@ -1,4 +1,5 @@
-//! The tests of zonal-check that share a process. `cargo test -p zonal-check --test all MODULE::` runs one module.
+//! Tests of zonal-check that share a process. `cargo test -p zonal-check --test all MODULE::` runs
+//! one module.
 
 mod append;
 mod calibrate;

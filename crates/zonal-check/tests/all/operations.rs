@@ -1,4 +1,4 @@
-//! Verify, the offline command and discard, on every kind of device and in every write mode.
+//! Verify, offline and discard, on every kind of device and in every write mode.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ fn each_device(test: impl Fn(Arc<dyn Device>)) {
     }
 }
 
-/// A volume in each mode that fits the device.
+/// Runs `test` on a volume in each mode that fits the device.
 fn each_volume(test: impl Fn(&Volume, &Clock)) {
     for mode in MODES {
         each_device(|device| {
@@ -204,7 +204,7 @@ fn offline_command_through_a_volume_tells_later_writes_of_it() {
         write(volume, clock, at(3, 0), 16, 1);
         let refused = Err(RequestError::Device(ZoneError::InvalidTransition.into()));
         assert_eq!(call(volume, clock, Request::zone(Op::ZoneOffline, at(3, 0))), refused, "{name}");
-        // What waited for its answer continues.
+        // Requests that waited for the answer continue.
         write(volume, clock, at(3, 16), 16, 2);
         volume.device().set_zone(ZoneIndex(3), ZoneSetting::ReadOnly).unwrap();
         assert_eq!(call(volume, clock, Request::zone(Op::ZoneOffline, at(3, 0))), Ok(()), "{name}");

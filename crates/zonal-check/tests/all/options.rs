@@ -1,5 +1,5 @@
-//! The options of the write path from outside: each reaches each command, a running process changes them, and what is kept
-//! for a device counts for later commands.
+//! Options of the write path from the command line: every command accepts each, a running process
+//! can change them, and options kept for a device apply to later commands.
 
 use serde_json::Value;
 use std::fs;
@@ -14,10 +14,10 @@ const FAILED: i32 = 1;
 const USAGE: i32 = 2;
 const DEVICE: i32 = 4;
 
-/// Every option with a value that is no default.
+/// Every option, with a value other than the default.
 const ALL: &str = "--no-merge --force-mode --budget wait,grace=50ms --park=2M,30ms --qd1-quantum 1M,2ms --window 7 --nr-requests 9";
 
-/// The options of [`ALL`] as `zonal mode` tells them.
+/// The options of [`ALL`] as reported by `zonal mode`.
 const TOLD: [(&str, &str); 7] = [
     ("merge", "no"),
     ("qd1_quantum", "1M,2ms"),
@@ -31,7 +31,7 @@ const TOLD: [(&str, &str); 7] = [
 const JOB: &str =
     "--name=a --rw=write --zonemode=zbd --offset=4z --size=4z --bs=4k --time_based --runtime=60s";
 
-/// A directory with a drive `d` of 16 zones of 16 MiB, two of them conventional, four open at most.
+/// A directory with a drive `d` of 16 zones of 16 MiB, two of them conventional, at most four open.
 fn drive() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     run(dir.path(), "create d --size 256M --zone-size 16M --zone-nr-conv 2 --zone-max-open 4");
@@ -50,7 +50,7 @@ fn json(dir: &Path, line: &str) -> Value {
     serde_json::from_str(&run(dir, line)).unwrap()
 }
 
-/// A program that runs until it is dropped.
+/// A program that is killed when dropped.
 struct Running(Child);
 
 impl Drop for Running {
@@ -60,7 +60,7 @@ impl Drop for Running {
     }
 }
 
-/// Starts `line` and waits until it answers questions.
+/// Starts `line` and waits until its control socket answers.
 fn start(dir: &Path, line: &str) -> Running {
     let mut command = program::command(dir, line);
     let running = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
@@ -71,7 +71,7 @@ fn start(dir: &Path, line: &str) -> Running {
     running
 }
 
-/// Value of an option, and what has set it.
+/// Value of an option, and its source.
 fn option(mode: &Value, name: &str) -> (String, String) {
     let options = mode["options"].as_array().unwrap();
     let found = options.iter().find(|option| option["name"] == name).unwrap();
@@ -114,7 +114,8 @@ fn every_option_is_taken_by_the_commands_for_files() {
         run(dir.path(), &format!("{line} {ALL} --write-mode per-zone"));
         let error = refused(dir.path(), &format!("{line} --window 0"), USAGE);
         assert!(error.contains("not a number from 1 to 255"), "{error}");
-        // The device does not keep order: the options do reach its volume.
+        // The device does not preserve order, so the refusal shows that the options reach its
+        // volume.
         let error = refused(dir.path(), &format!("{line} --write-mode pipelined"), DEVICE);
         assert!(error.contains("keep the order"), "{error}");
     }
@@ -161,7 +162,7 @@ fn kept_options_count_until_they_are_forgotten() {
     assert!(info.contains("write mode             qd1: kept for this device\n"), "{info}");
     assert!(info.ends_with("kept for this device   mode=qd1 merge=no window=5\n"), "{info}");
     assert_eq!(json(dir.path(), "info d --json")["kept"]["window"], "5");
-    // A second one adds to the first.
+    // A second call adds to the first.
     run(dir.path(), "mode ./d --set window=6 --keep");
 
     let running = start(dir.path(), &format!("bench --device d --no-merge {JOB}"));
@@ -170,7 +171,7 @@ fn kept_options_count_until_they_are_forgotten() {
     assert_eq!(option(&mode, "window"), pair("6", "kept for this device"));
     assert_eq!(option(&mode, "merge"), pair("no", "set by the caller"));
     assert_eq!(mode["kept"]["mode"], "qd1");
-    // Of a running process, too; the budget from the next one on.
+    // Options of a running process are kept, too; its budget changes with the next one.
     let text = run(dir.path(), "mode image:d --set window=8 --set budget=wait --keep");
     assert!(
         text.ends_with("kept for this device: mode=qd1 merge=no window=8 budget=wait,grace=1s\n"),
@@ -197,7 +198,7 @@ fn kept_options_count_until_they_are_forgotten() {
 #[test]
 fn kept_options_reach_replay_and_the_commands_for_files() {
     let dir = drive();
-    // The device does not keep order, so a volume that is opened with this is refused.
+    // The device does not preserve order, so opening a volume with this option is refused.
     let file = dir.path().join("config/zonal/devices.toml");
     run(dir.path(), "mode d --set window=5 --keep");
     let text = fs::read_to_string(&file).unwrap().replace("window = \"5\"", "mode = \"pipelined\"");
@@ -226,7 +227,7 @@ fn kept_options_are_a_devices_and_no_other_directory_has_them() {
     assert_eq!(of("info other/d --json"), serde_json::json!({}));
     assert_eq!(of("info null:size=1G --json"), serde_json::json!({ "window": "6" }));
     assert_eq!(of("info null:size=2G --json"), serde_json::json!({}));
-    // From there it is the same drive by another name.
+    // From this directory, the drive has another name.
     let mut there = program::command(&other, "info ../d --json");
     let said = there.env("XDG_CONFIG_HOME", dir.path().join("config")).output().unwrap().stdout;
     let said: Value = serde_json::from_slice(&said).unwrap();
@@ -269,7 +270,7 @@ fn damaged_file_of_kept_options_is_one_error_with_its_line() {
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
     assert!(refused(dir.path(), "info d", FAILED).contains("not a file of options"));
-    // A run without kept options does not look.
+    // A run without kept options does not read the file.
     run(dir.path(), "mkfs d --no-kept");
 }
 
@@ -301,7 +302,7 @@ fn without_a_home_nothing_is_kept_and_nothing_fails() {
     let refused = said("mode d --set window=5 --keep");
     assert_eq!(refused.status.code(), Some(FAILED));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("neither HOME nor XDG_CONFIG_HOME"));
-    // A relative directory is none, as the specification of these variables says.
+    // Relative paths are ignored, as the XDG specification requires.
     let relative = program::command(dir.path(), "info d").env("XDG_CONFIG_HOME", "config").output().unwrap();
     assert!(relative.status.success());
 }

@@ -11,7 +11,7 @@ use zonal_io::device::Command;
 use zonal_io::registry::Registry;
 use zonal_io::volume::run_alone;
 
-/// Commands that lose data of a drive `d`, without consent.
+/// Commands that destroy data of a drive `d`, without confirmation.
 const COMMANDS: [&str; 8] = [
     "bench --device d --name=w --rw=write --bs=4k --size=64k",
     "bench --device d --target=fs --name=w --rw=write --bs=64k --filesize=1M",
@@ -23,7 +23,7 @@ const COMMANDS: [&str; 8] = [
     "mkfs d",
 ];
 
-/// Owners as the commands print them, each with the first bytes of its drive.
+/// Owners as printed by the commands, each with the first bytes of its drive.
 fn owners() -> Vec<(&'static str, Vec<u8>)> {
     let head = |pieces: &[(usize, &[u8])]| {
         let mut head = vec![0; 128 << 10];
@@ -65,7 +65,7 @@ fn write(dir: &Path, bytes: &[u8]) {
     run_alone(&*device, &Command { fua: true, data, ..Command::new(Op::Write, Sector(0), sectors) }).unwrap();
 }
 
-/// Each command refuses the drive, says why, and changes no byte.
+/// Each command refuses the drive, gives the reason, and changes no byte.
 fn is_refused(dir: &Path, owner: &str) {
     let before = fs::read(dir.join("d")).unwrap();
     for line in COMMANDS {
@@ -90,7 +90,7 @@ fn drive_of_another_owner_is_refused_and_not_changed() {
     }
 }
 
-/// The superblocks leave zones that take no writes.
+/// The superblocks move away from zones that accept no writes.
 #[test]
 fn file_system_whose_superblocks_have_moved_is_refused_and_not_changed() {
     for condition in ["offline", "restored"] {
@@ -113,7 +113,8 @@ fn command_goes_on_if_the_owners_data_may_be_lost() {
         let dir = drive(2);
         write(dir.path(), &owners()[0].1);
         if line.starts_with("calibrate") {
-            // It takes seconds. A profile that is not there ends it after the look at the owner.
+            // A full calibration takes seconds. A missing profile ends it after the check of the
+            // owner.
             let said = program::run(dir.path(), &format!("{line} --yes --base none.toml")).refused(2);
             assert!(said.contains("none.toml"), "{said}");
         } else {
@@ -163,7 +164,7 @@ fn mount_over_its_own_image_is_refused() {
         "{said}"
     );
     assert!(fs::read(dir.path().join("d")).unwrap() == before);
-    // The log, where the image is elsewhere.
+    // A log below the mount point, with the image elsewhere.
     fs::create_dir_all(dir.path().join("a/b")).unwrap();
     let said = program::run(dir.path(), "mount d a --log a/b/log").refused(1);
     assert!(said.contains("/a/b/log; take another"), "{said}");

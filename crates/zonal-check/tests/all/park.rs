@@ -1,4 +1,4 @@
-//! Threads that share a zone and write it in whatever order they come to.
+//! Threads that share a zone and write it in arbitrary order.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -37,7 +37,7 @@ fn write_shuffled(mode: WriteMode, complete: CompleteMode) {
     let device_options = options(complete);
     let ram = Ram::new(&device_options.geometry().unwrap());
     let device = Arc::new(Emulated::new("ram", &device_options, ram).unwrap());
-    // A thread may lose its processor for long while it has a number and has not submitted.
+    // A thread may be preempted for long between taking a number and submitting.
     let park = Some(
         ParkOptions::default().with_sectors_max(WRITES as u32 * SECTORS).with_time(Nanos(60_000_000_000)),
     );

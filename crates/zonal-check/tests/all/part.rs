@@ -1,4 +1,5 @@
-//! A part of a volume does what a volume on a device of these zones alone does, and leaves the zones around it alone.
+//! A part of a volume behaves like a volume on a device of these zones alone, and does not touch
+//! the zones around it.
 
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -15,8 +16,8 @@ const ZONES: u32 = 4;
 const ZONE: u64 = 128;
 const FIRST: u32 = 3;
 
-/// Eight zones of 64 KiB, of which the first `conventional` are conventional. Two may be open: fewer than any part here has,
-/// so that a volume on these zones alone keeps a budget, too.
+/// Eight zones of 64 KiB, of which the first `conventional` are conventional. Two may be open:
+/// fewer than any part here has, so that a volume on these zones alone keeps a budget, too.
 fn device(conventional: u32, complete: &str) -> Arc<dyn Device> {
     let name = format!(
         "ram:size=512K,zone_size=64K,zone_capacity=48K,zone_nr_conv={conventional},blocksize=512,zone_max_open=2,\
@@ -34,7 +35,7 @@ fn part(mode: WriteMode, conventional: u32, complete: &str) -> Part {
     Part::new(Arc::new(volume), FIRST..FIRST + ZONES).unwrap()
 }
 
-/// What a request ends with, comparably: its answer, and what it read.
+/// Comparable result of a request: its number, its answer, and the data it read.
 type End = (u64, Result<Output, RequestError>, Vec<(u64, u64)>);
 
 fn end(completion: Completion) -> End {
@@ -42,7 +43,7 @@ fn end(completion: Completion) -> End {
     (token, result, tags(&buf.into_buf()))
 }
 
-/// What is asked of both.
+/// Request that is submitted to both.
 #[derive(Clone, Debug)]
 struct Ask {
     op: Op,
@@ -68,7 +69,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
         Op::Flush,
         Op::ResetAll,
     ]);
-    // Also across zones, beyond the part and beyond all that there is.
+    // Includes requests across zones, beyond the part, and beyond the device.
     let sector = prop_oneof![
         8 => (0..u64::from(ZONES) + 2, 0..5u64).prop_map(|(zone, step)| zone * ZONE + step * 8),
         2 => (0..u64::from(ZONES)).prop_map(|zone| zone * ZONE + ZONE - 8),
@@ -100,11 +101,11 @@ fn request(ask: &Ask, token: u64) -> Request {
     request.token(token)
 }
 
-/// Asks all of it, and returns the ends in the order of the requests.
+/// Submits all requests, and returns their results in order.
 fn ends(volume: &Volume, channel: &Channel, taken: &Mutex<Vec<End>>, asks: &[Ask]) -> Vec<End> {
     for (ask, token) in asks.iter().zip(1..) {
         volume.submit(Nanos(0), channel, request(ask, token));
-        // A part's reset of all zones is several commands, with which nothing else keeps step.
+        // A part resets all of its zones with several commands, so the number of polls differs.
         match ask.op {
             Op::ResetAll => settle(volume),
             _ => (0..ask.polls).for_each(|_| _ = volume.poll(Nanos(0))),
@@ -166,7 +167,7 @@ proptest! {
         let counted = part.statistics();
         prop_assert_eq!((counted.requests, counted.failed), (asks.len() as u64, failed));
         prop_assert_eq!(counted.sectors, alone.statistics().sectors);
-        // Nothing outside has been written.
+        // Nothing outside of the part has been written.
         let clock = Clock::start();
         let zones = part.volume().report(&clock, Sector(0), 8).unwrap();
         for zone in zones.iter().filter(|z| !part.zones().contains(&z.zone.0)) {
@@ -253,7 +254,7 @@ fn reset_of_all_zones_of_a_part_leaves_other_parts_alone() {
     assert_eq!(other.write_pointer(ZoneIndex(0)), Some(Sector(8)));
 }
 
-/// The first zone's end is reached by the second half of each write, or passed by all of it.
+/// The second half of each write, or all of it, is beyond the end of the first zone.
 #[test]
 fn write_across_zones_is_refused_where_a_part_says_so() {
     use zonal_io::volume::PartKind::{Drive, Range};
@@ -280,7 +281,7 @@ fn write_across_zones_is_refused_where_a_part_says_so() {
                 assert_eq!(zones[0].write_pointer, Some(Sector(ZONE - 8)), "{mode}");
                 assert_eq!(zones[1].write_pointer, Some(Sector(ZONE)), "{mode}");
             }
-            // Reads go where they like.
+            // Reads may cross zones.
             assert!(part.call(&clock, Request::read(Sector(ZONE - 8), 16, payload(0, 16))).result.is_ok());
         }
     }

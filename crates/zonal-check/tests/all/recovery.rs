@@ -1,4 +1,5 @@
-//! Failures at random, in every mode, with an oracle that knows what the device did: whatever is said of a write is true.
+//! Random failures in every mode, with an oracle of the device's actions: every result of a write
+//! is true.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -14,14 +15,14 @@ use zonal_io::device::{DeviceInfo, Output, Settled};
 use zonal_io::volume::{Request, VolumeOptions, WriteMode};
 
 const ROUNDS: u64 = 400;
-/// The modes with plugs.
+/// Modes with plugs.
 const MODES: [WriteMode; 5] =
     [WriteMode::PerZone, WriteMode::Qd1, WriteMode::ZoneLock, WriteMode::Pipelined, WriteMode::Append];
 const ZONE: u32 = 1;
 /// Flight records that a volume may write.
 const RECORDS_MAX: u32 = 4;
 
-/// What was submitted: where a positional write should be, and how long it is.
+/// A submitted write: expected offset if positional, and length.
 struct Submitted {
     offset: Option<u32>,
     sectors: u32,
@@ -57,7 +58,7 @@ impl Storm {
         self.submitted.insert(token, Submitted { offset, sectors });
     }
 
-    /// What the device makes of a command.
+    /// Chooses the answer to a command.
     fn answer(&mut self, seen: &Seen) -> Answer {
         if !seen.op.is_write() {
             // Recovery's own commands: reports and read-backs.
@@ -71,7 +72,7 @@ impl Storm {
         if self.rng.random_ratio(2, 3) {
             return Answer::Obey;
         }
-        // What does not fit, or comes before what it follows, is refused as it should be.
+        // Misplaced writes and those that do not fit are refused by the rules.
         let (condition, pointer) = self.rig.script.zone(ZONE);
         let room = zonal_check::script::CAPACITY - pointer;
         let is_placed = seen.op == Op::Append || seen.offset == pointer;
@@ -100,7 +101,7 @@ impl Storm {
             }
             self.step();
             if self.rng.random_ratio(1, 6) {
-                // The caller looks where the zone continues.
+                // The caller asks for the position at which the zone continues.
                 tail = self.rig.pointer(ZONE).unwrap();
             }
         }
@@ -134,7 +135,8 @@ impl Storm {
         self.rig.finish(place, answer);
     }
 
-    /// Every write ended once; what is said to be there is there, what is said not to be there is not, nothing is twice.
+    /// Every write ended once; data reported as written is there, data reported as not written is
+    /// not, and nothing is there twice.
     fn check(&self) {
         let (_, pointer) = self.rig.script.zone(ZONE);
         let there = tags(&self.rig.script.bytes(self.rig.sector(ZONE, 0), pointer));
@@ -194,14 +196,14 @@ fn whatever_is_said_of_a_write_is_true() {
             *ends.entry("verified").or_insert(0) += verified;
         }
     }
-    // The canary: the storm meets everything.
+    // Canary: the random run covers every kind of result.
     for kind in ["ok", "unknown", "torn", "lost", "failed", "verified"] {
         assert!(ends.get(kind).is_some_and(|&n| n > 10), "{kind}: {ends:?}");
     }
     assert!(ends["ok"] > ends["unknown"] * 5, "{ends:?}");
 }
 
-/// Says on the way out of a panic which run it was.
+/// Prints mode and seed of the run on a panic.
 struct Seed(WriteMode, u64);
 
 impl Drop for Seed {
@@ -270,7 +272,7 @@ fn flight_record_of_every_lost_write_can_be_replayed() {
     assert!(replayed > 100, "{replayed} records");
 }
 
-/// The canary: a plug that does something else than the recorded one is found out.
+/// Canary: replay detects a plug that differs from the recorded one.
 #[test]
 fn flight_record_that_was_changed_does_not_replay() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,8 +1,9 @@
-//! Every row of recovery's table in docs/WRITE-PATH.md, in every mode with plugs, while each command of recovery's own is refused
-//! once, refused for good, delayed for long, or lost.
+//! Every row of the recovery table in docs/WRITE-PATH.md, in every mode with plugs, while each
+//! command of recovery itself is refused once, refused permanently, delayed for long, or lost.
 //!
-//! A scene is a failed request with one more after it. What the table promises of the failed one is checked to the
-//! letter; of all requests, that each ends once and that the bytes of the zone agree with what was said.
+//! A scene is a failed request followed by another one. The result of the failed request is checked
+//! exactly against the table; all requests must end once, and the bytes of the zone must agree with
+//! their results.
 
 use std::sync::Arc;
 use zonal_check::rig::{DONE, End, Rig, tags};
@@ -11,43 +12,43 @@ use zonal_core::{DeviceError, Nanos, Op, RequestError, ZoneCondition, ZoneError,
 use zonal_io::device::{DeviceInfo, Output, Settled};
 use zonal_io::volume::{VolumeOptions, WriteMode};
 
-/// The modes with plugs.
+/// Modes with plugs.
 const MODES: [WriteMode; 5] =
     [WriteMode::PerZone, WriteMode::Append, WriteMode::Pipelined, WriteMode::Qd1, WriteMode::ZoneLock];
 
 const ZONE: u32 = 1;
-/// A zone that nothing ails.
+/// A zone without failures.
 const OTHER: u32 = 2;
-/// Where the request is that fails, and how long it is.
+/// Offset and length of the failing request.
 const AT: u32 = 4;
 const SECTORS: u32 = 8;
-/// What of it lands if it is torn.
+/// Sectors of it that are written if it is torn.
 const PART: u32 = 3;
-/// Longer than all retries, and than any writer would be patient.
+/// Longer than all retries, and than any writer would wait.
 const LONG: Nanos = Nanos(3_600_000_000_000);
-/// Tries of a command of recovery's own.
+/// Tries of one of recovery's commands.
 const TRIES: u32 = 11;
 
-/// What of the failed request is in the zone, whatever the device says.
+/// Part of the failed request that is in the zone, regardless of the device's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Written {
     Nothing,
     Part,
     All,
-    /// The pointer has passed it, and other bytes are there.
+    /// The write pointer is beyond it, but the data is that of others.
     Others,
 }
 
-/// What the table says in its last column.
+/// Last column of the table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Promise {
     Succeeds,
     FateUnknown,
-    /// It fails with the device's error; an append says what it has left.
+    /// It fails with the device's error; an append reports what it has left.
     Fails,
 }
 
-/// A row of the table: the device's errors, where the pointer is, and what follows.
+/// A row of the table: errors of the device, position of the write pointer, and result.
 struct Row {
     errors: &'static [DeviceError],
     written: Written,
@@ -82,7 +83,7 @@ const ROWS: [Row; 17] = [
     Row { errors: FOR_GOOD, written: Written::All, promise: Promise::Fails },
 ];
 
-/// A command of recovery's own.
+/// A command of recovery itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Own {
     Report,
@@ -90,16 +91,17 @@ enum Own {
     Settle,
 }
 
-/// What becomes of it.
+/// Disturbance of that command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Trouble {
-    /// The device answers this number of tries in a row with this error. [`DeviceError::TimedOut`]: they are lost.
+    /// The device answers this number of consecutive tries with this error. With
+    /// [`DeviceError::TimedOut`] they are lost.
     Refused(DeviceError, u32),
     /// It is answered after [`LONG`].
     Delayed,
 }
 
-/// Errors after which a command that changes nothing is tried again.
+/// Errors after which a command that changes nothing is retried.
 const PASSING: [DeviceError; 4] =
     [DeviceError::Busy, DeviceError::UnitAttention, DeviceError::Aborted, DeviceError::TimedOut];
 /// Errors after which it is not.
@@ -115,7 +117,7 @@ fn troubles(own: Own) -> Vec<Trouble> {
 }
 
 impl Trouble {
-    /// Whether recovery gets what it asked for in the end.
+    /// True if recovery gets an answer in the end.
     fn passes(self) -> bool {
         match self {
             Trouble::Refused(error, times) => times < TRIES && PASSING.contains(&error),
@@ -124,7 +126,7 @@ impl Trouble {
     }
 }
 
-/// One failure under one trouble.
+/// One failure with one disturbance.
 struct Scene {
     rig: Rig,
     mode: WriteMode,
@@ -133,9 +135,9 @@ struct Scene {
     own: Own,
     trouble: Trouble,
     is_append: bool,
-    /// Answers that the trouble has given.
+    /// Number of disturbed answers so far.
     troubled: u32,
-    /// What was submitted to [`ZONE`]: its number and its length.
+    /// Number and length of each request submitted to [`ZONE`].
     submitted: Vec<(u64, u32)>,
 }
 
@@ -154,14 +156,14 @@ impl Scene {
         token
     }
 
-    /// Whether the later request is executed before the failed one is: native appends that come late lie in another
-    /// order than that of their issue, and are not found.
+    /// True if the later request is executed before the failed one. Native appends that are
+    /// executed late are not in the order of their issue, and are not found.
     fn comes_late_behind_another(&self) -> bool {
         let is_native = self.is_append && self.mode == WriteMode::Append;
         is_native && self.error == DeviceError::TimedOut && self.written == Written::All
     }
 
-    /// Lets the request fail that is the oldest at the device.
+    /// Makes the oldest request at the device fail.
     fn fail(&self) {
         let id = self.rig.script.pending()[0].id;
         let script = &self.rig.script;
@@ -182,7 +184,7 @@ impl Scene {
         }
     }
 
-    /// Whether this is the command that is in for trouble.
+    /// True if this command is to be disturbed.
     fn is_troubled(&self, seen: &Seen) -> bool {
         match self.own {
             Own::Report => seen.resync,
@@ -191,7 +193,7 @@ impl Scene {
         }
     }
 
-    /// Nothing of the zone goes out while recovery waits, and the other zone is served.
+    /// While recovery waits, no command of the zone is issued, and the other zone is served.
     fn wait_long(&self) {
         let before = self.in_zone();
         self.rig.pass(LONG);
@@ -206,7 +208,7 @@ impl Scene {
         assert_eq!(self.in_zone(), before, "{}: something goes out meanwhile", self.describe());
     }
 
-    /// Commands that the zone has got so far.
+    /// Commands that the zone has received so far.
     fn in_zone(&self) -> usize {
         self.rig.script.log().iter().filter(|s| s.zone == ZoneIndex(ZONE)).count()
     }
@@ -216,7 +218,7 @@ impl Scene {
         match self.trouble {
             Trouble::Refused(error, _) => self.rig.script.settle_with(Settled::Never(error)),
             Trouble::Delayed => {
-                // What is in flight ends first.
+                // Commands in flight complete first.
                 self.rig.rest();
                 while !self.rig.script.pending().is_empty() {
                     self.rig.step(Answer::Obey);
@@ -231,7 +233,7 @@ impl Scene {
         }
     }
 
-    /// Plays it, until nothing is left to do. Returns how the failed request ended.
+    /// Plays the scene until nothing is left to do. Returns the result of the failed request.
     fn play(&mut self) -> End {
         let first = self.rig.write(ZONE, 0, AT);
         self.rig.settle();
@@ -272,16 +274,17 @@ impl Scene {
         self.rig.end(failed).unwrap_or_else(|| panic!("{}: the request has not ended", self.describe()))
     }
 
-    /// What the table says of the failed request, if recovery gets its answers or if it does not.
+    /// Checks the result of the failed request against the table, depending on whether recovery
+    /// gets its answers.
     fn check_end(&self, promise: Promise, end: &End) {
         let is_maybe = MAYBE.contains(&self.error);
         let promise = match (self.trouble.passes(), self.own) {
             (true, _) if self.comes_late_behind_another() => Promise::FateUnknown,
             (true, _) => promise,
-            // Nothing is known of the zone. What the device has said of the request still is.
+            // The state of the zone is unknown, but the device's answer to the request is not.
             (false, Own::Report | Own::Settle) if is_maybe => Promise::FateUnknown,
             (false, Own::Report | Own::Settle) => Promise::Fails,
-            // A torn native append cannot be found: what of it is there is not said.
+            // A torn native append cannot be found, so the remaining part is not reported.
             (false, Own::ReadBack) if promise == Promise::Fails => Promise::Fails,
             (false, Own::ReadBack) => Promise::FateUnknown,
         };
@@ -316,7 +319,7 @@ impl Scene {
         assert!(is_it, "{}: {promise:?}, but {end:?}", self.describe());
     }
 
-    /// The bytes of the zone agree with what was said of each request, and no request is there twice.
+    /// The bytes of the zone agree with the result of each request, and no request is there twice.
     fn check_bytes(&self) {
         let (_, pointer) = self.rig.script.zone(ZONE);
         let there = tags(&self.rig.script.bytes(self.rig.sector(ZONE, 0), pointer));
@@ -338,7 +341,8 @@ impl Scene {
         }
     }
 
-    /// The zone takes an append and a write after all that, unless the device cannot settle it; another zone does in any case.
+    /// Afterwards the zone accepts an append and a write, unless the device cannot settle it;
+    /// another zone does in any case.
     fn check_service(&mut self) {
         let is_left_alone = self.own == Own::Settle && !self.trouble.passes();
         let append = self.rig.append(ZONE, 2);
@@ -376,7 +380,8 @@ fn scene(
     Scene { rig, mode, error, written, own, trouble, is_append, troubled: 0, submitted: Vec::new() }
 }
 
-/// Plays all scenes in which this command of recovery's own is in trouble. Returns how many met it.
+/// Plays all scenes in which this command of recovery is disturbed. Returns the number of scenes
+/// that have such a command.
 fn play_all(own: Own) -> u32 {
     let mut met = 0;
     for row in ROWS {
@@ -390,7 +395,7 @@ fn play_all(own: Own) -> u32 {
                 let mut scene = scene(mode, error, row.written, own, trouble, is_append);
                 let end = scene.play();
                 if scene.troubled == 0 {
-                    // Without a command of this kind there is nothing to be in trouble.
+                    // A scene without such a command cannot be disturbed.
                     assert_eq!(own, Own::ReadBack, "{}", scene.describe());
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! `zonal replay` from outside, and the CloudPhysics sample, a real trace of two hours.
+//! `zonal replay` from the command line, and the CloudPhysics sample, a real trace of two hours.
 
 use assert_cmd::Command;
 use rand::{RngExt, SeedableRng};
@@ -20,12 +20,12 @@ fn command(dir: &Path, line: &str) -> Command {
     Command::from_std(program::command(dir, &format!("replay {line}")))
 }
 
-/// What a replay that has to succeed prints.
+/// Output of a replay that must succeed.
 fn replay(dir: &Path, line: &str) -> String {
     String::from_utf8(program::run(dir, &format!("replay {line}")).done()).unwrap()
 }
 
-/// The one line that a replay prints which has to fail with `exit`.
+/// The single line printed by a replay that must fail with `exit`.
 fn refused(dir: &Path, line: &str, exit: i32) -> String {
     program::run(dir, &format!("replay {line}")).refused(exit)
 }
@@ -115,12 +115,12 @@ fn trace_of_which_nothing_is_played_is_an_error() {
     ] {
         assert_eq!(of(text, more), format!("zonal: t: no record to replay: {expected}"));
     }
-    // A line of another layout, and one that was cut.
+    // A line in another layout, and a truncated one.
     let priority = of("252,0 23 1 4.888123821 17964 Q ZAS N 262144 + 8 [dd]\n", "--as-is");
     assert_eq!(priority, "zonal: t: line 1: \"N 262144 +\" is not an address such as 123456 + 8");
     let cut = of(&format!("{arrived}8,0 0 2 0.2 3421 Q W 123 [java]\n"), "");
     assert_eq!(cut, "zonal: t: line 3: \"123 [java]\" is not an address such as 123456 + 8");
-    // Nothing was asked for.
+    // No records were requested.
     replay(dir.path(), "t --device ram:size=1G,zone_size=16M --records 0");
 }
 
@@ -181,14 +181,14 @@ fn simulated_drive_replays_hours_in_virtual_time_and_says_the_same_each_time() {
     assert_eq!(once(), (replay, read, write));
 }
 
-/// The package that the sample is in, its file there, and what is known of that.
+/// Package of the sample, the file in it, and its checksum.
 const PACKAGE: &str = "libcachesim";
 const VERSION: &str = "0.3.5";
 const MEMBER: &str = "src/libCacheSim/data/cloudPhysicsIO.vscsi";
 const SHA256: &str = "3e67d66a07e9292bb47f6c765eb24ab3ea3f1f7de7d64a1b9e8c28b38b7439b9";
 
-/// The CloudPhysics sample, fetched by Python's package client where it is not there yet. It is under the GPL, version 3,
-/// and so no part of this tree.
+/// The CloudPhysics sample, downloaded by Python's package client if it is missing. Its licence is
+/// GPL version 3, so it is not part of this repository.
 fn sample() -> Result<PathBuf, String> {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cloudphysics");
     let (package, file) = (format!("{PACKAGE}-{VERSION}"), folder.join("sample.vscsi"));
@@ -237,23 +237,24 @@ fn sha256(file: &Path) -> Option<String> {
     text.split_whitespace().next().map(str::to_owned)
 }
 
-/// What a trace has.
+/// Totals of a trace.
 #[derive(Default)]
 struct Totals {
     records: u64,
     reads: u64,
     writes: u64,
     written_bytes: u64,
-    /// Of the trace's own time.
+    /// In the trace's own time.
     seconds: u64,
 }
 
-/// Replays `file` on a drive that keeps nothing, on a small drive that has to be cleaned, and in virtual time: each record is executed once.
+/// Replays `file` on a drive that keeps no data, on a small drive that needs garbage collection,
+/// and in virtual time: each record is executed once.
 fn replay_everywhere(file: &str, totals: &Totals) {
     let dir = tempfile::tempdir().unwrap();
     let devices = [
         "null:size=64G --speed max",
-        // Small enough to be cleaned, and with data to be checked.
+        // Small enough to need garbage collection, and verified.
         "ram:size=1G,zone_size=4M,blocksize=4096 --speed max --wrap",
         "sim:smr-hdd-30t",
     ];
@@ -267,7 +268,8 @@ fn replay_everywhere(file: &str, totals: &Totals) {
             "{device}"
         );
         assert_eq!((&replay["skipped"], &replay["back_in_time"]), (&0.into(), &0.into()));
-        // Reads of what the trace has not written are answered without the device, and counted apart.
+        // Reads of blocks that the trace has not written complete without the device, and are
+        // counted separately.
         let count = |value: &serde_json::Value| value.as_u64().unwrap();
         let reads = count(&read["total_ios"]) + count(&replay["laid"]["unmapped_reads"]);
         assert_eq!((reads, count(&write["total_ios"])), (totals.reads, totals.writes), "{device}");
@@ -289,7 +291,7 @@ fn replay_everywhere(file: &str, totals: &Totals) {
     }
 }
 
-/// The two hours of a trace that a seed draws: most of it in a part of the disk that is written again and again.
+/// Two hours of a random trace: most of it overwrites one part of the disk repeatedly.
 /// Slow: it replays a long trace.
 #[test]
 fn trace_of_two_hours_is_replayed_each_record_once() {
@@ -303,7 +305,7 @@ fn trace_of_two_hours_is_replayed_each_record_once() {
         let within = if random.random_bool(0.8) { GIB / 2 } else { 32 * GIB };
         let bytes = random.random_range(2..=32u64) * 4096;
         let sector = random.random_range(0..within / 4096) * 8;
-        // The last one is a write, so that writes take all of the time.
+        // The last record is a write, so that writes span the whole time.
         let is_read = random.random_bool(0.4) && n + 1 < RECORDS;
         let micros = n * SECONDS * 1_000_000 / (RECORDS - 1);
         // Serial number, length, segments, command, version, block, time.

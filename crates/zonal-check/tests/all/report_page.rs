@@ -1,5 +1,5 @@
-//! The page that `zonal bench --report` writes, opened in headless Chromium: it draws without an error, fetches nothing,
-//! and says what the JSON says.
+//! The page written by `zonal bench --report`, opened in headless Chromium: it renders without an
+//! error, fetches nothing, and agrees with the JSON.
 
 use serde_json::Value;
 use std::fs;
@@ -10,10 +10,10 @@ use zonal_check::program::{self, plain};
 
 const ALL_MODES: &str = "direct,zone-lock,per-zone,qd1,pipelined,append";
 
-/// Enough zones that some are left in every condition, and order kept, so that all modes run.
+/// Enough zones to leave some in every condition, with order preserved so that all modes run.
 const DEVICE: &str = "null:size=4G,zone_size=16M,zone_capacity=15M,zone_nr_conv=8,preserves_write_order=1";
 
-/// The browser, by the names that it has.
+/// Name of the installed browser.
 fn browser() -> Option<&'static str> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let found = names.into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
@@ -23,7 +23,7 @@ fn browser() -> Option<&'static str> {
     found
 }
 
-/// A page, and the results it was made of.
+/// A page, and the results that it shows.
 struct Run {
     directory: TempDir,
     page: PathBuf,
@@ -52,7 +52,7 @@ fn bench_on(device: &str, arguments: &[&str]) -> Run {
 fn open(browser: &str, page: &Path, arguments: &[&str]) -> Output {
     let profile = tempfile::tempdir().unwrap();
     let output = Command::new(browser)
-        // The page is ours; where tests run as root, the browser does not start with its sandbox.
+        // The page is trusted, and as root the browser does not start with its sandbox.
         .args([
             "--headless",
             "--no-sandbox",
@@ -69,7 +69,7 @@ fn open(browser: &str, page: &Path, arguments: &[&str]) -> Output {
     output
 }
 
-/// What the browser makes of a page; nothing may have been said on its console.
+/// DOM of a page after rendering. Its console must be empty.
 fn opened(browser: &str, page: &Path) -> String {
     let output = open(browser, page, &["--dump-dom"]);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -78,19 +78,19 @@ fn opened(browser: &str, page: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// The text between two others, the first of its kind.
+/// Text between the first occurrences of two others.
 fn between<'a>(text: &'a str, before: &str, after: &str) -> &'a str {
     let (_, rest) = text.split_once(before).unwrap_or_else(|| panic!("no {before}"));
     rest.split_once(after).unwrap_or_else(|| panic!("no {after} behind {before}")).0
 }
 
-/// What the script says it drew.
+/// Drawing record of the page's script.
 fn drawn(dom: &str) -> Value {
     assert_eq!(between(dom, "<body data-status=\"", "\""), "drawn");
     serde_json::from_str(between(dom, "<output id=\"drawn\" hidden=\"\">", "</output>")).unwrap()
 }
 
-/// Numbers of the row of one job and direction, in the order of the columns; `None` where it has a dash.
+/// Numbers in the row of one job and direction, in column order; `None` for a dash.
 fn cells(dom: &str, job: usize, dir: &str) -> Vec<Option<f64>> {
     let row = between(dom, &format!("<tr data-job=\"{job}\" data-dir=\"{dir}\""), "</tr>");
     let numbers = row.split("<td>").skip(1).map(|cell| match cell.contains("<data") {
@@ -100,7 +100,7 @@ fn cells(dom: &str, job: usize, dir: &str) -> Vec<Option<f64>> {
     numbers.collect()
 }
 
-/// The same numbers out of the JSON.
+/// The corresponding numbers from the JSON.
 fn expected(json: &Value, job: usize, dir: &str) -> Vec<Option<f64>> {
     let report = &json["jobs"][job][dir];
     let clat = |key: &str| {
@@ -119,7 +119,8 @@ fn expected(json: &Value, job: usize, dir: &str) -> Vec<Option<f64>> {
     numbers
 }
 
-/// Whether numbers are the same but for the last digit, which the reader of JSON here does not always get right.
+/// True if numbers are equal except for the last digit, which this reader of JSON does not always
+/// get right.
 fn are_same(cells: &[Option<f64>], expected: &[Option<f64>]) -> bool {
     let is_same = |pair: (&Option<f64>, &Option<f64>)| match pair {
         (Some(a), Some(b)) => (a - b).abs() <= 1e-12 * b.abs(),
@@ -128,7 +129,7 @@ fn are_same(cells: &[Option<f64>], expected: &[Option<f64>]) -> bool {
     cells.len() == expected.len() && cells.iter().zip(expected).all(is_same)
 }
 
-/// The JSON in the page, its tables and its charts say what `--json` wrote.
+/// The JSON in the page, its tables and its charts agree with the output of `--json`.
 fn check_numbers(run: &Run, dom: &str) {
     let inside: Value =
         serde_json::from_str(between(dom, "<script type=\"application/json\" id=\"results\">", "</script>"))
@@ -180,7 +181,7 @@ fn page_of_one_mode_and_one_job_draws_everything_and_says_what_the_json_says() {
     {
         assert_eq!(drawn["drawn"][chart], series, "{chart}");
     }
-    // One mode has nothing to be compared with, and one job no choice.
+    // One mode has nothing to compare with, and one job leaves no choice.
     assert!(!dom.contains("side by side") && !dom.contains("<select"));
     assert_eq!(drawn["fetched"], 0);
 }
@@ -242,7 +243,8 @@ fn names_from_outside_stay_text() {
     );
 }
 
-/// The head of a disk goes to zones that jobs write and read, and is drawn beside them, in a bounded number of points.
+/// The head of a disk moves to zones that jobs write and read. Its position is drawn with theirs,
+/// in a bounded number of points.
 fn check_head(positions: &Value, dom: &str) {
     let positions = positions.as_array().unwrap();
     let names: Vec<_> = positions.iter().map(|p| p["name"].as_str().unwrap()).collect();
@@ -258,7 +260,7 @@ fn check_head(positions: &Value, dom: &str) {
     assert_eq!(drawn(dom)["drawn"]["positions"], 3);
 }
 
-/// Two rounds in two modes, seconds of a disk's time.
+/// Two rounds in two modes, seconds of the disk's virtual time.
 #[test]
 fn page_of_a_simulated_drive_is_in_its_time_with_its_profile_and_the_same_each_time() {
     let Some(browser) = browser() else { return };

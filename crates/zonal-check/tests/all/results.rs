@@ -1,4 +1,5 @@
-//! Results from outside: where they may go, and that neither a signal nor a full disk nor a later failure loses them.
+//! Results from the command line: possible destinations, and their survival of signals, a full disk
+//! and later failures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -90,7 +91,7 @@ fn result_that_cannot_be_written_keeps_no_other_back() {
     assert!(said(&output).starts_with("zonal: /dev/full: cannot write the results"), "{}", said(&output));
     assert!(fs::read_to_string(dir.join("text")).unwrap().contains("issued rwts"));
     assert!(fs::read_to_string(dir.join("page")).unwrap().contains("</html>"));
-    // What was meant for a file comes out somewhere.
+    // Results that cannot be written to the file are printed instead.
     let output = run(dir, &format!("bench --device sim:zns-1t {JOB} --output /dev/full"));
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(printed(&output).contains("issued rwts"), "{}", printed(&output));
@@ -102,7 +103,7 @@ fn mode_that_does_not_fit_is_told_before_another_runs() {
     let dir = dir.path();
     assert!(run(dir, &format!("bench --device d {JOB} --offset=3z")).status.success());
     let before = printed(&run(dir, "report d"));
-    // Two modes begin on empty zones.
+    // Runs in two modes start with empty zones.
     let line = format!("bench --device d --write-mode per-zone,pipelined {JOB}");
     assert_eq!(run(dir, &line).status.code(), Some(2));
     let line = "bench --device d --write-mode per-zone,append --name=x --rw=write --zonemode=zbd --bs=2M";
@@ -125,13 +126,13 @@ fn mode_that_breaks_off_costs_no_results_of_those_before_it() {
     assert!(fs::read_to_string(dir.join("j")).unwrap().contains("not run: append, qd1"));
 }
 
-/// The control sockets that a run in `dir` has open.
+/// Control sockets of the runs in `dir`.
 fn sockets(dir: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(dir.join("zonal"));
     entries.map_or(Vec::new(), |entries| entries.map(|entry| entry.unwrap().path()).collect())
 }
 
-/// A run at work. It is killed if its test fails first.
+/// A running command. It is killed if its test fails first.
 struct AtWork(Option<Child>);
 
 impl AtWork {
@@ -149,7 +150,7 @@ impl Drop for AtWork {
     }
 }
 
-/// A run that does not end on its own, at work.
+/// Starts a benchmark that does not end on its own.
 fn endless(dir: &Path, device: &str) -> AtWork {
     let line = format!(
         "bench --device {device} --write-mode per-zone,qd1 --name=x --rw=write --zonemode=zbd --bs=4k --iodepth=4 \
@@ -166,12 +167,12 @@ fn at_work(dir: &Path, line: &str) -> AtWork {
         assert!(Instant::now() < deadline && !bench.has_ended(), "it does not begin");
         sleep(Duration::from_millis(10));
     }
-    // So that there is something to tell of.
+    // Leaves time for some results.
     sleep(Duration::from_millis(200));
     bench
 }
 
-/// What a run that was told to end said.
+/// Output of a run after it was asked to end.
 fn ended(mut bench: AtWork) -> Output {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !bench.has_ended() {
@@ -213,7 +214,7 @@ fn interrupted_run_writes_its_results_and_leaves_no_socket() {
 fn interrupted_replay_writes_its_results_and_leaves_no_socket() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
-    // The second record comes after an hour.
+    // The second record follows after an hour.
     fs::write(dir.join("t"), "0,h,0,Write,0,4096\n36000000000,h,0,Write,0,4096\n").unwrap();
     let line = "replay t --device ram:size=64M,zone_size=4M";
     let replay = at_work(dir, line);
@@ -224,7 +225,7 @@ fn interrupted_replay_writes_its_results_and_leaves_no_socket() {
     assert!(sockets(dir).is_empty());
 }
 
-/// Switches the mode of a run on a simulated drive again and again, asks it, and ends it.
+/// Switches the mode of a run on a simulated drive repeatedly, queries it, and ends it.
 fn switch_and_ask(dir: &Path, line: &str, switches: usize) -> Output {
     let bench = at_work(dir, line);
     let device = line.split_once("--device ").unwrap().1.split(' ').next().unwrap();
@@ -254,7 +255,7 @@ fn switch_and_ask(dir: &Path, line: &str, switches: usize) -> Output {
 fn run_on_a_simulated_drive_continues_when_its_mode_is_switched() {
     for (device, zones) in [("sim:smr-hdd-30t", 40_000), ("sim:zns-1t,checked=zone", 100)] {
         let dir = tempfile::tempdir().unwrap();
-        // Nothing but its requests can wake this job.
+        // Only its own requests can wake this job.
         let line = format!(
             "bench --device {device} --write-mode per-zone --name=x --rw=write --zonemode=zbd --bs=4k --size={zones}z"
         );

@@ -1,5 +1,5 @@
-//! `zonal serve` as a program: what it says, how it ends, and what it refuses. What hosts see of it is tested in zonal-nvme, and by
-//! Linux in `tests/guest`.
+//! `zonal serve` as a program: its output, its exit, and its refusals. Its protocol is tested in
+//! zonal-nvme, and with Linux hosts in `tests/guest`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -37,7 +37,7 @@ fn serve_says_one_line_and_exits_with_0_when_asked_to_end() {
         assert_eq!(served.nqn, format!("nqn.2014-08.org.nvmexpress:uuid:{UUID}"));
         assert_eq!(served.namespaces, "nsid=1:zoned,nsid=2:conventional");
         assert!(served.address.ip().is_loopback() && served.address.port() > 0);
-        // A host that says nothing keeps it from nothing.
+        // A silent host does not delay the exit.
         let silent = TcpStream::connect(served.address).unwrap();
         served.signal(signal);
         assert_eq!(served.wait(), (Some(0), String::new(), String::new()));
@@ -72,14 +72,14 @@ fn device_without_identity_is_given_one_or_takes_that_of_the_line() {
 fn socket_of_a_scsi_disk_is_its_owners_and_goes_with_the_server() {
     let dir = drive();
     let socket = dir.path().join("s");
-    // A server that was killed leaves its socket, which the next one replaces.
+    // A killed server leaves its socket, which the next one replaces.
     drop(UnixListener::bind(&socket).unwrap());
     let served = Fronts::start(dir.path(), "d --vhost-user-scsi s", 1);
     assert_eq!(served.ready, ["ready vhost-user-scsi s"]);
     let meta = socket.symlink_metadata().unwrap();
     assert!(meta.file_type().is_socket());
     assert_eq!(meta.permissions().mode() & 0o777, 0o600);
-    // One in use is not taken.
+    // A socket in use is not replaced.
     let said = run(dir.path(), &format!("serve ram:size=64M,zone_size=4M --uuid {UUID} --vhost-user-scsi s"));
     let said = said.refused(1);
     assert!(said.contains("a process listens there"), "{said}");
@@ -93,7 +93,7 @@ fn socket_of_a_scsi_disk_is_its_owners_and_goes_with_the_server() {
     assert_eq!(fs::read(&socket).unwrap(), b"data");
 }
 
-/// The line that says it is ready goes to a pipe that has no reader.
+/// The ready line goes to a pipe without a reader.
 #[test]
 fn server_that_cannot_say_that_it_is_ready_leaves_nothing() {
     let dir = drive();
@@ -101,12 +101,12 @@ fn server_that_cannot_say_that_it_is_ready_leaves_nothing() {
     drop(reader);
     let mut command = command(dir.path(), "serve d --vhost-user-scsi s --listen 127.0.0.1:0");
     let ended = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap();
-    // As if a signal had told it.
+    // Exit code of a process killed by SIGPIPE.
     assert_eq!(ended.status.code(), Some(128 + 13), "{ended:?}");
     assert!(!dir.path().join("s").exists(), "its socket");
 }
 
-/// The threads of hosts are started, and the one of the control socket after them is not.
+/// The threads for hosts start, but the later one for the control socket does not.
 #[test]
 fn server_without_a_thread_for_its_control_socket_is_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ fn what_cannot_be_served_is_refused_in_one_line() {
     assert!(said.contains(&served.child.id().to_string()), "the image is in use: {said}");
 }
 
-/// A second signal leaves at once: a device that takes long for what it has is not waited for.
+/// A second signal exits at once, without waiting for a slow device.
 #[test]
 fn second_signal_ends_a_server_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -244,14 +244,14 @@ fn polling_server_serves_and_ends_like_others() {
     assert_eq!(served.wait(), (Some(0), String::new(), String::new()));
 }
 
-/// Base 6.3 and TCP 3.6.2.2: a connection of a host, in as many bytes as it takes.
+/// Minimal connection of a host (Base 6.3, TCP 3.6.2.2).
 struct Host {
     stream: TcpStream,
     controller: u16,
 }
 
 impl Host {
-    /// A queue: the admin queue of a new controller for 0, else queue 1 of this one.
+    /// Connects a queue: the admin queue of a new controller for 0, otherwise queue 1 of this one.
     fn connect(served: &Served, controller: u16) -> Host {
         let mut stream = TcpStream::connect(served.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -305,7 +305,7 @@ impl Host {
         self.receive().0
     }
 
-    /// Sends a write of a block of 4 KiB to the first one.
+    /// Sends a write of a block of 4 KiB to block 0.
     fn write(&mut self) {
         self.send(0x01, 1, [0; 4], &[7; 4096]);
     }
@@ -374,7 +374,7 @@ fn served_device_is_looked_into_by_other_commands() {
     assert_eq!(served.wait().0, Some(0));
 }
 
-/// The same command, in a process that may have this number of descriptors.
+/// The command in a process with a limit on descriptors.
 fn with_descriptors(command: &Command, number: u32) -> Command {
     let mut limited = Command::new("sh");
     limited.args(["-c", &format!("ulimit -n {number}; exec \"$0\" \"$@\"")]);
@@ -389,7 +389,7 @@ fn with_descriptors(command: &Command, number: u32) -> Command {
     limited
 }
 
-/// Time that a process has run.
+/// Processor time of a process.
 fn ran(process: u32) -> Duration {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let ran = |task: std::io::Result<std::fs::DirEntry>| -> u64 {
@@ -399,7 +399,8 @@ fn ran(process: u32) -> Duration {
     Duration::from_nanos(tasks.map(ran).sum())
 }
 
-/// A request for a connection, and what is granted: nothing where the server has closed it.
+/// Sends an initialization request. True if the server answers it, false if it has closed the
+/// connection.
 fn is_granted(mut stream: &TcpStream) -> bool {
     let mut request = [0; 128];
     (request[2], request[4]) = (128, 128);
@@ -408,7 +409,8 @@ fn is_granted(mut stream: &TcpStream) -> bool {
     stream.read_exact(&mut [0; 128]).is_ok()
 }
 
-/// With 128 descriptors there is room for 64 connections, by the server's own bound. With 24 the kernel refuses some before that.
+/// With 128 descriptors the server's own limit of 64 connections applies. With 24 the kernel
+/// refuses some before that.
 #[test]
 #[ignore = "it measures processor time, and waits for replies that do not come"]
 fn more_connections_than_there_is_room_for_are_refused() {
@@ -452,7 +454,7 @@ fn served_drive_is_a_device_of_the_other_commands() {
     assert!(said.contains("there is no namespace 3"), "{said}");
 }
 
-/// Writes in capsules and longer ones, on several queues, read back by the bench.
+/// Writes inside and outside of capsules, on several queues, read back by the benchmark.
 #[test]
 fn random_load_on_a_served_drive_is_verified() {
     let dir = drive();
@@ -468,7 +470,7 @@ fn random_load_on_a_served_drive_is_verified() {
     }
 }
 
-/// What is at the device when the server is killed ends, and so does all that comes later.
+/// After the server is killed, commands in flight end, and so do all later ones.
 #[test]
 fn killed_server_leaves_the_fate_of_what_is_in_flight_open() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a file system tells of itself: at rest, and while a process works with it.
+//! Statistics of a file system: at rest, and while a process uses it.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -65,7 +65,7 @@ fn resets_are_told_after_the_files_have_gone() {
     assert!(resets["most_zone"].is_u64(), "{resets}");
 }
 
-/// A benchmark that works with files until it is dropped.
+/// A file benchmark that is stopped when dropped.
 struct Bench(Child);
 
 impl Bench {
@@ -85,7 +85,7 @@ impl Drop for Bench {
     }
 }
 
-/// What `look` finds, once it finds anything.
+/// First result of `look`, which is retried until it finds one.
 fn soon<R>(what: &str, mut look: impl FnMut() -> Option<R>) -> R {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {
@@ -102,7 +102,8 @@ fn process_that_works_with_files_tells_what_its_collector_does() {
     let dir = drive();
     let _bench = Bench::start(dir.path());
     let stat = soon("nothing was collected", || {
-        // Without the device's name: by name it would be opened, before the process has come to do so.
+        // Without the device's name: with it, the command might open the device before the
+        // benchmark does.
         let output = command(dir.path(), "stat --json").output().unwrap();
         let stat: Value = serde_json::from_slice(&output.stdout).ok()?;
         (stat["files"]["activity"]["resets"].as_u64()? > 0).then_some(stat)
@@ -122,7 +123,7 @@ fn process_that_works_with_files_tells_what_its_collector_does() {
     assert!(sample("zonal_files_moved_bytes_total{device=\"image:d\"} "), "{metrics}");
 }
 
-/// Each sample has a number, and follows the head of its metric, of which there is one.
+/// Each sample has a number, and follows the only header of its metric.
 fn is_exposition(text: &str) {
     let mut seen = BTreeSet::new();
     let mut current = "";
@@ -139,7 +140,7 @@ fn is_exposition(text: &str) {
     assert!(seen.len() > 30, "{text}");
 }
 
-/// The table of docs/FS.md has the fields that there are.
+/// The table in docs/FS.md lists exactly the existing fields.
 fn is_documented(files: &Value) {
     let page = fs::read_to_string(repository().join("docs/FS.md")).unwrap();
     let table = page.split_once("| in `files` | is |").unwrap().1.split_once("\n\n").unwrap().0;

@@ -1,4 +1,5 @@
-//! Whole trees of files from the command line: in and out with all that they have, merged, interrupted by bad files, and moved.
+//! Directory trees from the command line: copied in and out with all attributes, merged,
+//! interrupted by bad files, and moved.
 
 use rustix::fs::{Timespec, Timestamps, XattrFlags};
 use std::collections::BTreeMap;
@@ -22,7 +23,7 @@ fn refused(dir: &Path, line: &str, exit: i32) -> String {
     program::run(dir, line).refused(exit)
 }
 
-/// A drive `d` with a file system, in a directory.
+/// A directory with a drive `d` that has a file system.
 fn drive() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     zonal(dir.path(), "create d --size 1G --zone-size 16M");
@@ -30,7 +31,7 @@ fn drive() -> TempDir {
     dir
 }
 
-/// Makes a plan: the drive answers commands of this kind late, by this many milliseconds.
+/// Writes a fault plan that delays commands of this kind by this many milliseconds.
 fn late(dir: &Path, kind: &str, milliseconds: u32) {
     let plan = format!(
         "[[rule]]\non = \"{kind}\"\nzones = \"3-\"\nfault = \"delay\"\ntime = \"{milliseconds}ms\"\n"
@@ -38,7 +39,7 @@ fn late(dir: &Path, kind: &str, milliseconds: u32) {
     fs::write(dir.join("plan"), plan).unwrap();
 }
 
-/// Changes a byte in the image where it has `data`.
+/// Changes a byte in the image where it contains `data`.
 fn damage(dir: &Path, data: &[u8]) {
     let path = dir.join("d");
     let image = fs::read(&path).unwrap();
@@ -47,21 +48,21 @@ fn damage(dir: &Path, data: &[u8]) {
     file.write_all_at(&[!data[100]], at * 4096 + 100).unwrap();
 }
 
-/// All that a copy keeps of a file.
+/// All properties of a file that a copy preserves.
 #[derive(PartialEq, Eq, Debug)]
 struct Kept {
     mode: u32,
     owner: (u32, u32),
     mtime: (i64, i64),
-    /// The file among those with the same number, by its first path.
+    /// First path of the file, which identifies hard links.
     first: PathBuf,
-    /// Its length, and a number that tells contents apart.
+    /// Length and hash of the contents.
     data: Option<(usize, u64)>,
     target: Option<PathBuf>,
     xattrs: [Option<Vec<u8>>; 2],
 }
 
-/// Everything below `root`, by its path from there; `.` is the directory itself.
+/// Everything below `root`, by path relative to it; `.` is the directory itself.
 fn tree(root: &Path) -> BTreeMap<PathBuf, Kept> {
     let (mut found, mut todo, mut first) = (BTreeMap::new(), vec![PathBuf::from(".")], BTreeMap::new());
     while let Some(path) = todo.pop() {
@@ -98,7 +99,7 @@ fn digest(data: &[u8]) -> (usize, u64) {
     (data.len(), hasher.finish())
 }
 
-/// Two trees are the same; of others it says what differs first.
+/// Asserts that two trees are equal, or reports the first difference.
 fn same(found: &BTreeMap<PathBuf, Kept>, expected: &BTreeMap<PathBuf, Kept>, what: &str) {
     assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{what}");
     for (path, kept) in found {
@@ -113,7 +114,7 @@ fn set_time(path: &Path, seconds: i64, nanos: i64) {
     rustix::fs::utimensat(rustix::fs::CWD, path, &times, at).unwrap();
 }
 
-/// A tree with a file of each kind.
+/// Creates a tree with a file of each kind.
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("a/b/c")).unwrap();
     fs::create_dir(root.join("empty")).unwrap();
@@ -125,7 +126,7 @@ fn make_tree(root: &Path) {
     sparse.set_len(50 << 20).unwrap();
     sparse.write_all_at(b"in the midst", 20 << 20).unwrap();
     for n in [1, 2] {
-        // A name that headers of archives have no room for, twice.
+        // Paths too long for the header of an archive, twice.
         fs::create_dir_all(root.join(format!("s/{n}"))).unwrap();
         let sparse = File::create(root.join(format!("s/{n}/\u{e9}"))).unwrap();
         sparse.set_len(1 << 20).unwrap();
@@ -163,7 +164,7 @@ fn tree_comes_back_as_it_was() {
     assert!(blocks("in/a/b/sparse") < 100 && blocks("out/a/b/sparse") < 100);
     let df: serde_json::Value = serde_json::from_str(&zonal(dir.path(), "df d --json")).unwrap();
     assert!(df["used"].as_u64().unwrap() < 10 << 20, "holes take space: {df}");
-    // Once more on top of it: nothing is there twice, and nothing is lost.
+    // Copying again over the result duplicates nothing and loses nothing.
     let before = zonal(dir.path(), "ls -R d");
     zonal(dir.path(), "put -r d in kept/tree");
     zonal(dir.path(), "get -r d kept/tree out");
@@ -247,7 +248,7 @@ fn file_that_cannot_be_copied_costs_itself_alone() {
     let dir = drive();
     make_tree(&dir.path().join("in"));
     zonal(dir.path(), "put -r d in t");
-    // A directory is where a file is to go, and a file where a directory is to be.
+    // A directory is in the way of a file, and a file in the way of a directory.
     zonal(dir.path(), "rm d t/big");
     zonal(dir.path(), "mkdir d t/big");
     zonal(dir.path(), "rm d t/empty");
@@ -257,7 +258,7 @@ fn file_that_cannot_be_copied_costs_itself_alone() {
     let said = program::run(dir.path(), "put -r d in t");
     assert_eq!(said.code, Some(1), "{}", said.err);
     let mut lines: Vec<&str> = said.err.lines().collect();
-    // The file is reported when it is linked, after the directory.
+    // The order of the first two messages varies: a file is reported only when it is linked.
     lines[..2].sort_unstable();
     assert_eq!(
         lines,
@@ -268,7 +269,7 @@ fn file_that_cannot_be_copied_costs_itself_alone() {
         ]
     );
     assert_eq!(zonal(dir.path(), "cat d t/a/small t/empty"), "changedx");
-    // The same on the way out.
+    // On the way out, too.
     fs::create_dir_all(dir.path().join("out/z")).unwrap();
     let said = program::run(dir.path(), "get -r d t out");
     assert_eq!(said.code, Some(1), "{}", said.err);
@@ -276,7 +277,7 @@ fn file_that_cannot_be_copied_costs_itself_alone() {
     assert_eq!(fs::read_to_string(dir.path().join("out/a/small")).unwrap(), "changed");
 }
 
-/// `length` bytes in which no block is another's.
+/// `length` bytes in which all blocks are different.
 fn blocks(seed: u64, length: usize) -> Vec<u8> {
     let word = |n: u64| (seed << 40 | n).wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
     (0..length.div_ceil(8) as u64).flat_map(word).take(length).collect()
@@ -303,7 +304,7 @@ fn damaged_file_is_told_and_the_others_are_copied() {
     };
     assert_eq!(names("out"), ["0", "2"]);
     assert!(fs::read(dir.path().join("out/2")).unwrap() == blocks(2, 9 << 20));
-    // Where that is wanted, what can be read of it is there, and the rest is zeroes.
+    // With --salvage, the readable part is restored, and the rest is zeroes.
     let said = program::run(dir.path(), "get -r d t out --salvage");
     assert_eq!((said.code, said.err.lines().count()), (Some(3), 3), "{}", said.err);
     let told: Vec<_> = said.err.lines().collect();
@@ -314,21 +315,21 @@ fn damaged_file_is_told_and_the_others_are_copied() {
     expected[..4096].fill(0);
     assert!(fs::read(dir.path().join("out/1")).unwrap() == expected);
     fs::remove_file(dir.path().join("out/1")).unwrap();
-    // At the beginning of a file, damage costs an archive that file alone.
+    // Damage at the beginning of a file costs an archive only that file.
     let said = program::run(dir.path(), "tar -c d t");
     assert_eq!(said.code, Some(3), "{}", said.err);
     fs::write(dir.path().join("a.tar"), &said.out).unwrap();
     fs::create_dir(dir.path().join("out2")).unwrap();
     gnu_tar(dir.path(), "-C out2 -xf a.tar");
     assert_eq!(names("out2"), ["0", "2"]);
-    // In the midst of one it ends the archive, which says so.
+    // Damage further inside ends the archive, with a message.
     damage(dir.path(), &blocks(2, 9 << 20)[8 << 20..][..4096]);
     let said = program::run(dir.path(), "tar -c d t");
     assert_eq!(said.code, Some(3), "{}", said.err);
     assert!(said.err.lines().last().unwrap().starts_with("zonal: ./2: file "), "{}", said.err);
 }
 
-/// A single file that a signal ends leaves what had its name.
+/// Interrupting the copy of a single file leaves the previous file of that name.
 #[test]
 fn interrupted_put_leaves_what_was_there() {
     let dir = drive();
@@ -348,7 +349,8 @@ fn interrupted_put_leaves_what_was_there() {
     assert!(zonal(dir.path(), "fsck --data d").starts_with("d: clean"));
 }
 
-/// Begins to copy the file `big` to `f`, on a drive whose writes take long, and waits until it listens to signals.
+/// Starts to copy the file `big` to `f`, on a drive with slow writes, and waits until it handles
+/// signals.
 fn begin_slow_put(dir: &Path) -> Child {
     late(dir, "writes", 700);
     let mut command = program::command(dir, "put fault:plan=plan+image:d big f");
@@ -364,13 +366,13 @@ fn begin_slow_put(dir: &Path) -> Child {
     child
 }
 
-/// A source that is cut while it is read is not kept as if it had been whole.
+/// A source that is truncated while it is read is not stored as if it had been complete.
 #[test]
 fn file_that_becomes_shorter_is_not_copied() {
     let dir = drive();
     fs::write(dir.path().join("big"), vec![1; 200 << 20]).unwrap();
     let child = begin_slow_put(dir.path());
-    // Once it reads the file, whose size it knows then.
+    // Waits until it reads the file, after having read its size.
     let has_read = || {
         let counts = fs::read_to_string(format!("/proc/{}/io", child.id())).unwrap();
         let bytes = counts.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap();
@@ -389,11 +391,11 @@ fn file_that_becomes_shorter_is_not_copied() {
     refused(dir.path(), "cat d f", 1);
 }
 
-/// Files of procfs have a size of 0 whatever they hold.
+/// Files of procfs have size 0 whatever they contain.
 #[test]
 fn file_is_read_to_its_end_whatever_its_size_says() {
     let dir = drive();
-    // Its environment is a file of known content, longer than one read returns.
+    // The environment of a process is a file with known contents, longer than one read returns.
     let mut sleep = Command::new("sleep");
     sleep.arg("600").env_clear();
     let environment: String = ('a'..='e')
@@ -405,7 +407,7 @@ fn file_is_read_to_its_end_whatever_its_size_says() {
         .collect();
     let mut child = sleep.spawn().unwrap();
     let path = format!("/proc/{}/environ", child.id());
-    // Until the new program runs, the file is that of this process.
+    // Until exec, the file is that of this process.
     while fs::read(&path).unwrap() != environment.as_bytes() {
         std::thread::yield_now();
     }
@@ -418,14 +420,14 @@ fn file_is_read_to_its_end_whatever_its_size_says() {
     zonal(dir.path(), &format!("put -r d {random} r"));
     let poolsize = fs::read_to_string(format!("{random}/poolsize")).unwrap();
     assert_eq!(zonal(dir.path(), "cat d r/poolsize"), poolsize);
-    // A hole at the end stays one.
+    // A hole at the end is preserved.
     File::create(dir.path().join("sparse")).unwrap().set_len(50 << 20).unwrap();
     zonal(dir.path(), "put d sparse s");
     let attributes = zonal(dir.path(), "ls -l d s");
     assert!(attributes.contains(&(50 << 20).to_string()), "{attributes}");
 }
 
-/// A closed stream is no empty file, and takes no data.
+/// A closed stream is not an empty file, and accepts no data.
 #[test]
 fn closed_standard_streams_are_told() {
     let dir = drive();
@@ -447,12 +449,12 @@ fn closed_standard_streams_are_told() {
         assert_eq!((output.status.code(), said), (Some(1), expected), "{line}");
     }
     assert_eq!(zonal(dir.path(), "cat d f"), "old");
-    // Whose input is empty has said so.
+    // An empty input is valid.
     assert_eq!(program::run(dir.path(), "put d - f").code, Some(0));
     assert_eq!(zonal(dir.path(), "cat d f"), "");
 }
 
-/// Links that lie where the copy goes lead it nowhere else.
+/// Symbolic links in the destination are not followed.
 #[test]
 fn no_link_on_the_way_out_is_followed() {
     let dir = drive();
@@ -511,7 +513,7 @@ fn directories_are_made_and_files_are_moved() {
     assert!(zonal(dir.path(), "fsck d").starts_with("d: clean"));
 }
 
-/// Ctrl-C in the midst of a tree: what was copied is there, whole, and nothing else.
+/// Ctrl-C in the middle of a tree: files copied so far are complete, and there is nothing else.
 #[test]
 fn interrupted_copy_leaves_whole_files() {
     let dir = drive();
@@ -526,7 +528,7 @@ fn interrupted_copy_leaves_whole_files() {
     late(dir.path(), "writes", 500);
     let mut command = program::command(dir.path(), "put -r fault:plan=plan+image:d tree t");
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    // It has begun when it tells of the pipe, which comes first.
+    // The message about the pipe, which comes first, shows that the copy has started.
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     let mut said = String::new();
     stderr.read_line(&mut said).unwrap();
@@ -543,7 +545,7 @@ fn interrupted_copy_leaves_whole_files() {
     for n in 0..there {
         assert_eq!(fs::read(dir.path().join(format!("out/a/{n:04}"))).unwrap(), vec![n as u8; 50_000], "{n}");
     }
-    // Directories are their owners' as those that were finished are.
+    // Unfinished directories have the modes of their sources, like finished ones.
     for (path, mode) in [("out", 0o770), ("out/a", 0o751)] {
         let found = fs::metadata(dir.path().join(path)).unwrap().mode();
         assert_eq!(found & 0o7777, mode, "{path}: {found:o}");
@@ -551,7 +553,7 @@ fn interrupted_copy_leaves_whole_files() {
     assert!(zonal(dir.path(), "fsck --data d").starts_with("d: clean"));
 }
 
-/// On a terminal a copy that takes long says how far it is; elsewhere it says nothing.
+/// A long copy shows its progress on a terminal, and nothing elsewhere.
 /// Slow: progress is shown only after seconds.
 #[test]
 fn progress_is_for_terminals() {
@@ -564,7 +566,7 @@ fn progress_is_for_terminals() {
         let output = command.stdin(Stdio::null()).output().expect("util-linux is there");
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    // A pipe whose other end is slow.
+    // A pipe with a slow reader.
     fs::create_dir(dir.path().join("tree")).unwrap();
     let big = File::create(dir.path().join("tree/f")).unwrap();
     (&big).write_all(&vec![1; 200 << 20]).unwrap();
@@ -580,20 +582,20 @@ fn progress_is_for_terminals() {
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
 }
 
-/// GNU tar in `dir`.
+/// Runs GNU tar in `dir`.
 fn gnu_tar(dir: &Path, line: &str) {
     let output = Command::new("tar").args(line.split_whitespace()).current_dir(dir).output().unwrap();
     assert!(output.status.success(), "tar {line}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What `zonal tar -c` writes.
+/// Output of `zonal tar -c`.
 fn archive(dir: &Path, path: &str) -> Vec<u8> {
     let said = program::run(dir, &format!("tar -c d {path}"));
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
     said.out
 }
 
-/// Reads an archive.
+/// Extracts an archive.
 fn extract(dir: &Path, archive: &[u8], path: &str) -> program::Said {
     fs::write(dir.join("archive"), archive).unwrap();
     program::run_with(dir, &format!("tar -x d {path}"), "archive")
@@ -647,7 +649,7 @@ fn archives_of_gnu_tar_go_in() {
         zonal(dir.path(), &format!("get -r d t{n} out{n}"));
         let mut found = tree(&dir.path().join(format!("out{n}")));
         for (path, kept) in &mut found {
-            // That format has whole seconds, and no attributes.
+            // This format has whole seconds, and no attributes.
             if options.contains("=gnu") {
                 kept.mtime.1 = expected[path].mtime.1;
                 kept.xattrs.clone_from(&expected[path].xattrs);
@@ -660,7 +662,7 @@ fn archives_of_gnu_tar_go_in() {
     assert!(zonal(dir.path(), "fsck --data d").starts_with("d: clean"));
 }
 
-/// An archive made by hand: each entry's name, type, link and data.
+/// Makes an archive by hand, from each entry's name, type, link and data.
 fn by_hand(entries: &[(&str, u8, &str, &[u8])]) -> Vec<u8> {
     let mut archive = Vec::new();
     for (name, kind, link, data) in entries {
@@ -729,7 +731,7 @@ fn archive_leads_nowhere_but_into_its_directory() {
     assert_eq!(zonal(dir.path(), "cat d t/odd"), "data of what is not known");
 }
 
-/// The label of an archive is no file, and is not taken for the name of one.
+/// The label of an archive is not a file, and is not taken for a file name.
 #[test]
 fn label_of_an_archive_is_passed_over() {
     let dir = drive();
@@ -744,7 +746,8 @@ fn label_of_an_archive_is_passed_over() {
     }
 }
 
-/// Blank fields are 0, and sums may be of bytes with a sign: other programs read both, and old ones wrote them.
+/// Blank fields mean 0, and checksums may be of signed bytes: other programs read both, and old
+/// ones wrote them.
 #[test]
 fn headers_of_old_programs_are_read() {
     let dir = drive();
@@ -770,12 +773,13 @@ fn headers_of_old_programs_are_read() {
     let said = extract(dir.path(), &solaris, "solaris");
     assert_eq!((said.code, said.err.as_str()), (Some(0), ""));
     assert_eq!(names(&zonal(dir.path(), "ls d solaris")), ["sun"]);
-    // Neither sum.
+    // Neither checksum matches.
     signed[0] ^= 1;
     assert!(extract(dir.path(), &signed, "wrong").err.contains("no header of tar"));
 }
 
-/// An attribute that is too large here costs itself: the file, the directory, and the other attributes are there.
+/// An oversized attribute is dropped alone: the file, the directory and the other attributes are
+/// kept.
 #[test]
 fn attribute_that_is_too_large_costs_no_file() {
     let dir = drive();
@@ -806,7 +810,7 @@ fn attribute_that_is_too_large_costs_no_file() {
     }
 }
 
-/// Times before 1970 and owners beyond what Linux has, as GNU tar's own format has them.
+/// Times before 1970 and owner ids beyond those of Linux, in the format of GNU tar.
 #[test]
 fn numbers_of_archives_that_are_not_octal() {
     let dir = drive();
@@ -827,7 +831,7 @@ fn numbers_of_archives_that_are_not_octal() {
     assert_eq!((said.code, said.err.lines().next()), (Some(1), Some("zonal: old: its uid makes no sense")));
 }
 
-/// A caller who cannot give files away does not lend others his own rights.
+/// A caller who cannot change owners does not give others his own rights.
 #[test]
 fn set_id_bits_of_other_owners_do_not_become_those_of_the_caller() {
     let dir = drive();
@@ -849,14 +853,14 @@ fn set_id_bits_of_other_owners_do_not_become_those_of_the_caller() {
     }
 }
 
-/// Gives a header the sum of what is in it.
+/// Sets the checksum of a header.
 fn sum(header: &mut [u8]) {
     header[148..156].fill(b' ');
     let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// Archives that end early or were changed: one clear error, no panic, and a sound file system.
+/// Truncated and modified archives: one clear error, no panic, and a sound file system.
 #[test]
 fn archive_is_made_of_a_directory_alone() {
     let dir = drive();
@@ -889,7 +893,7 @@ fn damaged_archives_are_refused_and_do_no_harm() {
         (said.code, said.err.as_str()),
         (Some(1), "zonal: byte 0 of the archive: this is no header of tar\n")
     );
-    // What one header of many costs is its file, and what has no place of its own.
+    // A damaged header costs its file, and nothing else.
     let entries: [(&str, u8, &str, &[u8]); 5] = [
         ("before", b'0', "", b"before"),
         ("lost", b'0', "", &[7; 3000]),
@@ -921,7 +925,8 @@ fn damaged_archives_are_refused_and_do_no_harm() {
     let expected = format!("zonal: byte 1024 of the archive: this is no header of tar; {passed}");
     assert_eq!((said.code, lines[0], lines.len()), (Some(1), expected.as_str(), 2));
     assert_eq!(names(&zonal(dir.path(), "ls d rest")), ["a", "sparse"]);
-    // What follows the end of an archive is not read for ever, nor more attributes than a file has.
+    // Data behind the end of an archive is not read forever, and attributes are limited to those
+    // that a file can have.
     let mut command = program::command(dir.path(), "tar -x d t");
     assert!(command.stdin(File::open("/dev/zero").unwrap()).status().unwrap().success());
     let mut many = Vec::new();
@@ -944,7 +949,7 @@ fn damaged_archives_are_refused_and_do_no_harm() {
             for _ in 0..=random(3) {
                 let at = random(used);
                 archive[at] = random(256) as u8;
-                // Most headers stay sound, so that what they say is read.
+                // Most headers keep a valid checksum, so that their fields are parsed.
                 let header = at / 512 * 512;
                 if random(3) > 0 && archive.len() >= header + 512 {
                     sum(&mut archive[header..header + 512]);

@@ -1,7 +1,7 @@
-//! Zones are turned read-only and offline, and restored, while requests run: every request ends once, and what was
-//! acknowledged is there.
+//! Zones become read-only and offline, and are restored, while requests run: every request ends
+//! once, and acknowledged data is there.
 //!
-//! `ZONAL_TURNS` sets how many rounds there are, `ZONAL_TURN_SEED` the first one.
+//! `ZONAL_TURNS` sets the number of rounds, `ZONAL_TURN_SEED` the first seed.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -24,7 +24,7 @@ use zonal_io::volume::{
 const THREADS: usize = 4;
 const REQUESTS: usize = 4000;
 const ZONE: u64 = 16384;
-/// Zone 0 is conventional. Those before this one lose no data, the rest go offline, too.
+/// Zone 0 is conventional. Zones before this one lose no data; the others go offline, too.
 const LOSING: u32 = 4;
 const ZONES: u32 = 6;
 /// Longest time without any progress.
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Longest sleep: a thread that is not woken in time makes no progress.
 const SLEEP: Duration = Duration::from_secs(25);
 
-/// What the writers have had acknowledged: first sector, request, sectors.
+/// Acknowledged writes: first sector, request, sectors.
 type Acknowledged = Arc<Mutex<Vec<(Sector, u64, u32)>>>;
 
 struct Writer {
@@ -99,13 +99,14 @@ fn turn(device: &dyn Device, is_over: &AtomicBool, seed: u64) {
             1 if zone >= LOSING => ZoneSetting::Offline,
             _ => ZoneSetting::Restored,
         };
-        // An offline zone does not become read-only, and the limit may keep one from being active again.
+        // Fails if an offline zone should become read-only, or if the limit keeps a zone from
+        // becoming active again.
         let _ = device.set_zone(ZoneIndex(zone), to);
         std::thread::sleep(Duration::from_micros(rng.random_range(0..400)));
     }
 }
 
-/// Lets the volume come to rest, and reads what there is.
+/// Waits until the volume is at rest, and reads the pending events.
 fn rest(
     volume: &Volume,
     clock: &Clock,

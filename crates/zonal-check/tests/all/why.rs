@@ -11,7 +11,7 @@ use zonal_core::plug::flight::end_of;
 
 const FAILED: i32 = 1;
 
-/// The third write of zone 1 leaves two of its blocks there and fails.
+/// The third write of zone 1 fails with two of its blocks written.
 const PLAN: &str =
     "[[rule]]\non = \"writes\"\nzones = \"1\"\nnth = 3\nfault = \"torn\"\nblocks = 2\nerror = \"medium\"\n";
 const DRIVE: &str = "fault:plan=plan+null:size=64M,zone_size=4M";
@@ -23,7 +23,7 @@ fn place() -> TempDir {
     dir
 }
 
-/// Runs the job that loses a write, with these options; its results.
+/// Runs the job that loses a write, with these options, and returns its results.
 fn lose(dir: &Path, options: &str) -> String {
     let Said { code, out, err, .. } = run(dir, &format!("bench --device {DRIVE} {options} {JOB}"));
     assert!(code == Some(FAILED) && err.contains("medium error"), "{err}");
@@ -37,12 +37,12 @@ fn why(dir: &Path, file: &str) -> String {
 #[test]
 fn lost_write_is_recorded_explained_and_replayed() {
     let dir = place();
-    // A native append is recorded once more when it was looked for in vain.
+    // A native append is recorded once more after an unsuccessful search for it.
     for (n, mode) in ["per-zone", "qd1", "zone-lock", "append"].into_iter().enumerate() {
         let results = lose(dir.path(), &format!("--write-mode {mode} --record a/r"));
         let records = if mode == "append" { 2 } else { 1 };
         assert!(results.contains(&format!("\nflight records: {records} in a/r\n")), "{mode}: {results}");
-        // A record of an earlier run stays.
+        // Records of earlier runs are kept.
         let told = why(dir.path(), &format!("a/r/000{n}-zone-1.flight"));
         assert!(told.starts_with("zone 1, 8192 sectors writable; "), "{mode}: {told}");
         let (calls, end) = told.split_once("\n\n").unwrap().1.split_once("\n\n").unwrap();

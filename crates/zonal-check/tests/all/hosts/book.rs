@@ -1,10 +1,10 @@
-//! What hosts asked for, and what they were told: the one side of what is checked.
+//! Requests of the hosts and the answers that they received: one side of the comparison.
 
 use std::collections::BTreeMap;
 use zonal_check::rig::tags;
 use zonal_nvme::wire::{Sqe, io};
 
-/// A connection, of all that a run has had.
+/// Number of a connection, counted over a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct QueueId(pub usize);
 
@@ -13,22 +13,22 @@ pub struct QueueId(pub usize);
 pub struct Entry {
     pub queue: QueueId,
     pub sqe: Sqe,
-    /// When it was put on the wire.
+    /// Step at which it was put on the wire.
     pub began: u64,
-    /// Nothing but a loss or a fault can be in its way.
+    /// True if only a lost connection or a fault can make it fail.
     pub is_proper: bool,
-    /// Its host has asked for its end.
+    /// True if its host has asked to abort it.
     pub is_aborted: bool,
     pub end: Option<End>,
 }
 
-/// What its host was told.
+/// Answer received by the host.
 #[derive(Clone, Debug)]
 pub struct End {
     pub step: u64,
     pub status: u16,
     pub result: u64,
-    /// What a read found.
+    /// Tags returned by a read.
     pub found: Vec<(u64, u64)>,
     pub data_len: usize,
 }
@@ -42,24 +42,24 @@ impl Entry {
         u64::from(self.sqe.dword(12) & 0xFFFF) + 1
     }
 
-    /// Whether it has data for the drive.
+    /// True if it transfers data to the drive.
     pub fn is_write(&self) -> bool {
         matches!(self.sqe.opcode, io::WRITE | io::ZONE_APPEND)
     }
 }
 
-/// All commands of a run, and when connections ended. Command number 1 is the first.
+/// All commands of a run, numbered from 1, and the ends of connections.
 #[derive(Default)]
 pub struct Book {
     pub entries: Vec<Entry>,
-    /// When a connection was cancelled, because it was lost or over.
+    /// Step at which a connection was cancelled, because it was lost or closed.
     pub cancelled: BTreeMap<QueueId, u64>,
-    /// When a controller reset or a shutdown was put on the wire that ended a connection.
+    /// Step at which the controller reset or shutdown that ended a connection was put on the wire.
     pub commands: BTreeMap<(QueueId, u16), u64>,
 }
 
 impl Book {
-    /// The number that the next command will have.
+    /// Number of the next command.
     pub fn next(&self) -> u64 {
         self.entries.len() as u64 + 1
     }
@@ -69,9 +69,9 @@ impl Book {
         self.commands.insert((entry.queue, cid), self.entries.len() as u64);
     }
 
-    /// Notes an end.
+    /// Records the end of a command.
     pub fn end(&mut self, queue: QueueId, sqe: &Sqe, end: (u64, u16, u64), data: &[u8]) {
-        // Commands of the admin queue are not in the book.
+        // Commands of the admin queue are not recorded.
         let Some(number) = self.commands.get(&(queue, sqe.cid.get())) else { return };
         let entry = &mut self.entries[*number as usize - 1];
         let (step, status, result) = end;
@@ -79,7 +79,7 @@ impl Book {
         entry.end = Some(End { step, status, result, found, data_len: data.len() });
     }
 
-    /// The host of this queue has asked for the end of a command.
+    /// Records that the host of this queue has asked to abort a command.
     pub fn abort(&mut self, queue: QueueId, cid: u16) {
         if let Some(number) = self.commands.get(&(queue, cid)) {
             self.entries[*number as usize - 1].is_aborted = true;

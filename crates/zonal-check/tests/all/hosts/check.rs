@@ -1,4 +1,5 @@
-//! The promises: what hosts were told, compared with what the drive did. Nothing here knows how commands were chosen.
+//! The guarantees: compares the answers that hosts received with the actions of the drive. It does
+//! not depend on how commands were chosen.
 
 use crate::hosts::book::{Entry, QueueId};
 use crate::hosts::setup::Profile;
@@ -11,7 +12,7 @@ use zonal_nvme::wire::{Sqe, io};
 
 const RESET: u32 = 4;
 
-/// What a run came to.
+/// Totals of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Counts {
     pub commands: usize,
@@ -37,11 +38,11 @@ struct Judge<'a> {
     /// Sectors of a block.
     block: u64,
     zone_sectors: u64,
-    /// Sectors of conventional zones, which come first.
+    /// Sectors of the conventional zones, which precede the others.
     conventional: u64,
 }
 
-/// Checks a run that is over: all of its commands have ended, or their connections are gone.
+/// Checks a finished run: all of its commands have ended, or their connections are gone.
 pub fn check(world: &mut HostsRun) -> Result<Counts, String> {
     check_final(world)?;
     let history = world.truth.history()?;
@@ -67,7 +68,7 @@ fn count(entry: &Entry) -> Counts {
     }
 }
 
-/// What a new host sees, once all others have gone, is what the drive has.
+/// A new host, connected after all others have gone, sees exactly the state of the drive.
 fn check_final(world: &mut HostsRun) -> Result<(), String> {
     let line = world.begin_observer()?;
     let history = world.truth.history()?;
@@ -108,7 +109,7 @@ impl Judge<'_> {
         Judge { world, history, block: u64::from(world.block() / 512), zone_sectors, conventional }
     }
 
-    /// The first sector of a block on the drive.
+    /// First sector of a block on the drive.
     fn sector(&self, nsid: u32, lba: u64) -> u64 {
         lba * self.block + if nsid == 1 { self.conventional } else { 0 }
     }
@@ -130,7 +131,7 @@ impl Judge<'_> {
         }
     }
 
-    /// A status has a reason that this run can have.
+    /// Checks that a status has an explanation in this run.
     fn check_status(&self, entry: &Entry, status: u16) -> Result<(), String> {
         let setup = &self.world.setup;
         let is_zone = matches!(status, 0x41B8..=0x41BC | 0x41BF | 0x4080);
@@ -140,7 +141,7 @@ impl Judge<'_> {
             || is_zone
             || is_limit && setup.has_limits()
             || is_fault && setup.profile != Profile::Sound
-            // Its host has asked for the end of it, or of its queue.
+            // Its host has asked to abort it or to end its queue.
             || matches!(status, 0x4007 | 0x0007 | 0x4008 | 0x0008 | 0x4006 | 0x400C) && self.may_be_ended(entry);
         if !is_explained {
             return Err(format!("status {status:#06x} has no reason"));
@@ -156,7 +157,7 @@ impl Judge<'_> {
         entry.is_aborted || self.world.book.cancelled.contains_key(&entry.queue)
     }
 
-    /// When each sector of a write was written, in the order of its sectors.
+    /// Step at which each sector of a write was written, in order of the sectors.
     fn steps(&self, number: u64, entry: &Entry) -> Option<Vec<u64>> {
         let nsid = entry.sqe.nsid.get();
         let lba = match entry.sqe.opcode {
@@ -172,7 +173,8 @@ impl Judge<'_> {
             .collect()
     }
 
-    /// What was acknowledged is where it was said to be, whole and once, and was written while the command was under way.
+    /// Acknowledged data is at its address, complete, once, and was written while the command was
+    /// in flight.
     fn check_write(&self, number: u64, entry: &Entry) -> Result<(), String> {
         let Some(steps) = self.steps(number, entry) else {
             return Err("it was acknowledged, and is not on the drive".to_owned());
@@ -191,21 +193,22 @@ impl Judge<'_> {
         self.check_written(number, entry)
     }
 
-    /// A sequential zone gets each sector of a write once at most, and nothing of a refused write.
+    /// In a sequential zone, each sector of a write is written at most once, and nothing of a
+    /// refused write.
     fn check_written(&self, number: u64, entry: &Entry) -> Result<(), String> {
         if entry.sqe.nsid.get() != 1 || !entry.is_write() {
             return Ok(());
         }
         let (sectors, setup) = (entry.blocks() * self.block, &self.world.setup);
         let written = u64::from(self.history.written.get(&number).copied().unwrap_or(0));
-        // An append that was torn is sent again as a whole, to another place, and leaves what it had written.
+        // A torn append is reissued as a whole at another position, and its first part remains.
         let may_leave_some = entry.sqe.opcode == io::ZONE_APPEND && setup.profile == Profile::Wild;
         if written > sectors && !may_leave_some {
             return Err(format!("{written} sectors of it were written"));
         }
         let status = entry.end.as_ref().map_or(0, |end| end.status);
         let is_refused = matches!(status, 0x41B8..=0x41BE | 0x4080 | 0x0021);
-        // A longer one is several commands, of which the first may be done.
+        // A longer write takes several commands, and the first ones may have succeeded.
         let command_max = setup.device.max_sectors.min(setup.device.zone_append_max_sectors.max(1));
         let is_one = sectors <= u64::from(command_max) && setup.profile != Profile::Wild;
         match is_refused && (is_one || setup.profile == Profile::Sound) && written > 0 {
@@ -214,7 +217,7 @@ impl Judge<'_> {
         }
     }
 
-    /// What a sector has held between two steps.
+    /// Contents of a sector between two steps.
     fn held(&self, sector: u64, from: u64, to: u64) -> impl Iterator<Item = Tag> {
         let all = &self.history.sectors[sector as usize];
         let first = all.partition_point(|(step, _)| *step <= from).saturating_sub(1);
@@ -236,7 +239,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// After a reset the zone was empty, at some time before its host was told.
+    /// After a reset, the zone was empty at some time before the host received the answer.
     fn check_reset(&self, entry: &Entry) -> Result<(), String> {
         let first = self.sector(1, entry.sqe.lba());
         let ended = entry.end.as_ref().map_or(0, |end| end.step);
@@ -246,7 +249,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Positional writes of a queue to a zone are carried out in the order in which they were sent.
+    /// Positional writes of a queue to a zone are executed in the order in which they were sent.
     fn check_order(&self) -> Result<(), String> {
         let mut last: BTreeMap<(QueueId, ZoneIndex), (u64, u64)> = BTreeMap::new();
         let geometry = self.world.target.volume().info().geometry;
@@ -268,7 +271,7 @@ impl Judge<'_> {
         Ok(())
     }
 
-    /// Nothing of a connection goes to the drive after it was cancelled.
+    /// No command of a connection reaches the drive after its cancellation.
     fn check_cancelled(&self) -> Result<(), String> {
         let book = &self.world.book;
         for seen in self.world.issued.0.lock().iter() {

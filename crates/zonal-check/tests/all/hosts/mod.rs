@@ -1,18 +1,20 @@
-//! Hosts of one served drive, on one thread and in a time that is set: connections without sockets, a target, a volume, and below it
-//! a watched drive that misbehaves.
+//! Several hosts of one served drive, on a single thread with a simulated clock: connections
+//! without sockets, a target, a volume, and below it an observed drive that misbehaves.
 //!
-//! A seed says everything: the drive, its faults, the hosts, what they send, when which bytes arrive, which connections are lost, and
-//! which controllers are reset. So the same seed gives the same run to the last completion, and the first ones are run twice to see
-//! that. `ZONAL_SEED` replays one, `ZONAL_SEEDS` sets how many from there on, `ZONAL_OPS` the length of each; `ZONAL_TRACE` shows
-//! the commands at the drive. A run that fails says how to run it again.
+//! A seed determines everything: the drive, its faults, the hosts, their commands, the arrival of
+//! bytes, lost connections and controller resets. A seed therefore repeats its run to the last
+//! completion, and the first seeds are run twice to verify that. `ZONAL_SEED` replays one,
+//! `ZONAL_SEEDS` sets the number of seeds from there on, `ZONAL_OPS` the length of each run;
+//! `ZONAL_TRACE` prints the commands at the drive. A failing run prints how to repeat it.
 //!
-//! - [`setup`]: what a seed stands for.
-//! - [`world`]: what happens next.
-//! - [`cases`]: a host's side of a connection, which checks each unit, and that commands end once.
-//! - `tap`, `truth` of [`random`](crate::random): what the drive did, seen from just above it.
-//! - [`book`]: what hosts asked for, and what they were told.
-//! - [`check`]: the promises, which are about the last two.
-//! - `canary` of the same: a drive that lies, to see that the checks find it.
+//! - [`setup`]: choices made by a seed.
+//! - [`world`]: generator of the next event.
+//! - [`cases`]: the host's side of a connection, which checks each unit, and that commands end
+//!   once.
+//! - `tap`, `truth` of [`random`](crate::random): actions of the drive, observed just above it.
+//! - [`book`]: requests of the hosts, and the answers that they received.
+//! - [`check`]: the guarantees, which compare the last two.
+//! - `canary` of [`random`](crate::random): a drive that lies, to verify that the checks notice.
 
 mod book;
 #[path = "../../../../zonal-nvme/tests/all/fuzz/cases/mod.rs"]
@@ -30,10 +32,10 @@ use world::HostsRun;
 /// Seeds of `cargo test`.
 const SEEDS: u64 = 1_000;
 
-/// Of these the first ones are run twice.
+/// Number of seeds, from the first, that are run twice.
 const TWICE: u64 = 50;
 
-/// Things that happen in a run.
+/// Events of a run.
 const OPERATIONS: usize = 1500;
 
 fn run(seed: u64, operations: usize, lie: Option<Lie>) -> Result<(u64, Counts), String> {
@@ -50,7 +52,7 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|v| v.parse().unwrap_or_else(|_| panic!("{name}={v}")))
 }
 
-/// Runs a seed, and says how to run it again if a promise is broken, or a second run is not the same.
+/// Runs a seed. Prints how to repeat it if a guarantee is violated, or if a second run differs.
 fn passes(seed: u64, operations: usize, is_twice: bool) -> Counts {
     let again = || {
         let first = run(seed, operations, None)?;
@@ -96,7 +98,7 @@ fn hosts_of_a_new_seed_are_told_the_truth() {
 fn drive_that_loses_or_swaps_data_is_found_out() {
     for lie in [Lie::Drop, Lie::Swap] {
         let found = (0..24).filter(|&seed| run(seed, OPERATIONS, Some(lie)).is_err()).count();
-        // A lie about what is reset before a host reads it is no lie.
+        // Some lies concern data that is reset before any host reads it, and cannot be found.
         assert!(found >= 14, "{lie:?} was found in {found} of 24 runs");
     }
 }

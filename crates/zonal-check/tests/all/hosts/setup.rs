@@ -1,4 +1,4 @@
-//! What a seed stands for: a drive, its faults, its hosts, and how time passes.
+//! Choices made by a seed: a drive, its faults, its hosts, and the pace of the clock.
 
 use crate::draw::{one_of, plan};
 use rand::{Rng, RngExt};
@@ -10,23 +10,23 @@ use zonal_io::volume::WriteMode;
 /// Bytes of a zone.
 pub const ZONE: u64 = 128 << 10;
 
-/// Zones with a queue of their own, which nothing else writes or resets: they come first among the sequential ones.
+/// Zones written and reset by a single queue. They are the first sequential ones.
 pub const OWN_ZONES: u32 = 2;
 
 const TIME_OUT: Nanos = Nanos(100_000);
 
-/// How badly the drive behaves.
+/// Misbehaviour of the drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Profile {
-    /// Not at all. What is placed as it should be has to succeed.
+    /// None. A correctly placed command must succeed.
     Sound,
-    /// Commands are refused without having been carried out, for a while.
+    /// Commands are refused for a while, without being executed.
     Refusing,
-    /// Everything: media fail, commands are torn, time out, and are carried out late.
+    /// All faults: media errors, torn commands, time-outs, late execution.
     Wild,
 }
 
-/// See the module.
+/// Choices made by a seed. See the module.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub profile: Profile,
@@ -37,16 +37,16 @@ pub struct Setup {
     /// I/O queues of a host.
     pub queues: u16,
     pub has_digests: bool,
-    /// Whether hosts look at the heads of their queues.
+    /// True if hosts use flow control of the submission queue.
     pub has_flow_control: bool,
     /// Longest step of the clock.
     pub step: u64,
-    /// Whether connections are lost and controllers reset.
+    /// True if connections are lost and controllers reset.
     pub has_losses: bool,
 }
 
 impl Setup {
-    /// What `rng` comes to.
+    /// Draws a setup from `rng`.
     pub fn draw(rng: &mut impl Rng) -> Setup {
         let profile = one_of(rng, &[Profile::Sound, Profile::Refusing, Profile::Wild]);
         let device = draw_device(rng);
@@ -68,7 +68,7 @@ impl Setup {
         }
     }
 
-    /// Whether the drive limits open zones.
+    /// True if the drive limits open zones.
     pub fn has_limits(&self) -> bool {
         self.device.zone_max_open > 0
     }

@@ -1,5 +1,5 @@
-//! A run: hosts, their connections to one target, the drive below, and a generator that says what happens next. One thread, and a
-//! clock that goes where it is set.
+//! A run: hosts, their connections to one target, the drive below, and a generator that chooses the
+//! next event. Single-threaded, with a simulated clock.
 
 use crate::hosts::book::{Book, Entry, QueueId};
 use crate::hosts::cases::peer::{Ended, Peer};
@@ -30,13 +30,13 @@ const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
 const ENABLED: u32 = 0x0046_0061;
 const ENTRIES: u32 = 32;
 
-/// Polls in a row after which a run that has not come to rest counts as stuck.
+/// Consecutive polls after which a run that is still busy counts as stuck.
 const POLLS_MAX: usize = 20_000;
 
-/// Time after which all has ended once nothing new comes.
+/// Time within which everything must end once no more commands are sent.
 const DRAIN_MAX: u64 = 2_000_000_000;
 
-/// Commands that went out of the volume, above the faults.
+/// Commands issued by the volume, observed above the faults.
 #[derive(Default)]
 pub struct Issued(pub Mutex<Vec<Seen>>);
 
@@ -55,17 +55,17 @@ impl Observer for Issued {
     fn ends(&self, _seen: &Seen, _result: &CommandResult) {}
 }
 
-/// A connection and whose it is.
+/// A connection and its host.
 pub struct Line {
     pub id: QueueId,
     host: usize,
     qid: u16,
-    /// Its controller was told to end: nothing is certain of its commands.
+    /// True if its controller is being reset or shut down: the fate of its commands is open.
     is_ending: bool,
     pub peer: Peer,
 }
 
-/// A run. See the module.
+/// State of a run. See the module.
 pub struct HostsRun {
     pub setup: Setup,
     pub book: Book,
@@ -80,17 +80,19 @@ pub struct HostsRun {
     lines_ever: usize,
     now: Nanos,
     due: Option<Nanos>,
-    /// Of each sequential zone, the block where its pointer will be once all that was sent has succeeded.
+    /// For each sequential zone, the block of its write pointer if all commands sent so far
+    /// succeed.
     next: Vec<u32>,
-    /// Zones of one queue whose order a loss or a fault has broken.
+    /// Zones of a single queue in which a loss or a fault has broken the order.
     broken: Vec<bool>,
-    /// Zones of which a host should ask where they stand.
+    /// Zones whose write pointer a host should ask for.
     in_doubt: Vec<bool>,
     digest: DefaultHasher,
 }
 
 impl HostsRun {
-    /// A target on a watched, faulty, watched drive, which may lie.
+    /// Creates a target on a drive with an observer above and below its faults. With `lie`, the
+    /// drive lies.
     pub fn new(seed: u64, lie: Option<Lie>) -> HostsRun {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let setup = Setup::draw(&mut rng);
@@ -109,7 +111,7 @@ impl HostsRun {
         let outer = Arc::new(Tap::new("volume", fault.clone(), issued.clone(), steps.clone()));
         let options =
             VolumeOptions::default().without_park().without_budget().with_mode(setup.mode).with_force(true);
-        // A report may be made to fail: the plan's chance continues from there.
+        // A report may hit a fault: retry with the next random numbers of the plan.
         let volume = (0..100).find_map(|_| Volume::open(outer.clone(), options).ok());
         let volume = Arc::new(volume.expect("the device describes its zones"));
         let identity = UUID.parse().expect("an identity");
@@ -156,12 +158,13 @@ impl HostsRun {
         self.rng.random_ratio(1, of)
     }
 
-    /// A number for all that hosts were told, in its order.
+    /// Digest of all answers that hosts received, in order.
     pub fn digest(&self) -> u64 {
         self.digest.finish()
     }
 
-    /// Connects all hosts, lets them take this number of steps, and waits until all has ended.
+    /// Connects all hosts, lets them take this number of steps, and waits until everything has
+    /// ended.
     pub fn play(&mut self, operations: usize) -> Result<(), String> {
         for host in 0..self.setup.hosts {
             self.begin_host(host)?;
@@ -201,7 +204,7 @@ impl HostsRun {
         }
     }
 
-    /// A controller with its queues.
+    /// Connects a controller with its queues.
     fn begin_host(&mut self, host: usize) -> Result<(), String> {
         let Some(controller) = self.connect(host, 0, 0xFFFF)? else { return Ok(()) };
         let place = self.lines.len() - 1;
@@ -239,7 +242,7 @@ impl HostsRun {
         Ok(self.lines[place].peer.queue.map(|(controller, _)| controller))
     }
 
-    /// One host and the target, until both have nothing more to say.
+    /// Runs one host and the target until neither has anything to send.
     fn exchange_with(&mut self, n: usize) -> Result<(), String> {
         for _ in 0..3 {
             self.lines[n].peer.deliver(self.now, usize::MAX);
@@ -249,12 +252,12 @@ impl HostsRun {
         Ok(())
     }
 
-    /// Connections that are over are cancelled and closed, as a server does.
+    /// Cancels and closes finished connections, as a server does.
     fn sweep(&mut self) {
         while let Some(n) = self.lines.iter().position(|line| line.peer.connection.is_over()) {
             let host = self.lines[n].host;
             self.close(n);
-            // A host that has lost an I/O queue gives its controller up.
+            // A host that has lost an I/O queue abandons its controller.
             if let Some(admin) = self.lines.iter().position(|line| line.host == host && line.qid == 0) {
                 self.close(admin);
             }
@@ -268,7 +271,7 @@ impl HostsRun {
         self.break_zone_of(id, host, qid);
     }
 
-    /// What comes after a command that was lost need not succeed.
+    /// Commands that follow a lost one need not succeed.
     fn break_zone_of(&mut self, queue: QueueId, host: usize, qid: u16) {
         if qid != 1 || host >= OWN_ZONES as usize {
             return;
@@ -338,7 +341,7 @@ impl HostsRun {
         peer.deliver(self.now, len);
     }
 
-    /// Takes what comes, and notes what it says.
+    /// Receives bytes, and records the answers.
     fn take(&mut self, n: usize, len: usize) -> Result<(), String> {
         let line = &mut self.lines[n];
         let id = line.id;
@@ -353,7 +356,7 @@ impl HostsRun {
         Ok(())
     }
 
-    /// Where a zone stands, as hosts find out.
+    /// Updates the write pointer that hosts assume for a zone, from the answers to them.
     fn learn(&mut self, one: &Ended) {
         let zone = (one.sqe.lba() / u64::from(self.zone_blocks())) as usize;
         let is_shared = one.sqe.nsid.get() == 1 && (OWN_ZONES as usize..self.next.len()).contains(&zone);
@@ -369,7 +372,7 @@ impl HostsRun {
         }
     }
 
-    /// Lets all that can end do so.
+    /// Waits until all commands that can end have ended.
     fn drain(&mut self) -> Result<(), String> {
         let since = self.now.0;
         for _ in 0..POLLS_MAX {
@@ -402,7 +405,7 @@ impl HostsRun {
         Err(format!("it does not come to rest: {open:?}, plugs {:?}", self.target.volume().plugs()))
     }
 
-    /// A new host's command that nothing is in the way of, and what came of it.
+    /// Runs a command of a new host, with all faults off, and returns its record.
     pub fn look(&mut self, line: usize, command: Sqe) -> Result<Entry, String> {
         let (queue, began) = (self.lines[line].id, self.steps.next());
         let cid = self.lines[line].peer.command(command, Vec::new());
@@ -413,7 +416,7 @@ impl HostsRun {
         Ok(self.book.entries[number].clone())
     }
 
-    /// A host that comes when all others have gone, and its I/O queue.
+    /// Connects a host after all others have gone, and returns its I/O queue.
     pub fn begin_observer(&mut self) -> Result<usize, String> {
         while !self.lines.is_empty() {
             self.close(0);
@@ -425,7 +428,7 @@ impl HostsRun {
         self.lines.iter().position(is_io).ok_or("an observer cannot connect".to_owned())
     }
 
-    /// A command by this queue, if it is one for I/O.
+    /// Sends a command on this queue, if it is an I/O queue.
     fn submit(&mut self, n: usize) {
         let line = &self.lines[n];
         if line.is_ending
@@ -453,7 +456,7 @@ impl HostsRun {
         self.book.begin(cid, Entry { queue, sqe: command, began, is_proper, is_aborted: false, end: None });
     }
 
-    /// A command, and whether nothing but losses and faults can be in its way.
+    /// Draws a command, and returns true with it if only losses and faults can make it fail.
     fn draw(&mut self, own: Option<u32>, queue: QueueId) -> Option<(Sqe, bool)> {
         let sequential = self.next.len() as u32;
         let (zone_blocks, capacity) = (self.zone_blocks(), self.capacity_blocks());
@@ -482,11 +485,11 @@ impl HostsRun {
         let nsid = if self.setup.device.zone_nr_conv > 0 && self.is(6) { 2 } else { 1 };
         Some(match kind {
             _ if is_own => {
-                // A read, of what may be written at the moment.
+                // A read that may overlap writes in flight.
                 let at = start + self.rng.random_range(0..zone_blocks - blocks);
                 (sized(io::READ, 1, [at, 0, blocks - 1, 0, 0, 0], len), false)
             }
-            // Where the pointer is believed to be; anywhere in the other namespace.
+            // At the assumed write pointer; anywhere in the other namespace.
             0..35 => {
                 let at = match nsid {
                     2 => self.rng.random_range(0..zone_blocks - blocks),
@@ -530,7 +533,8 @@ impl HostsRun {
         })
     }
 
-    /// The next write of a zone that its queue has for itself, or a reset, once all of it has ended.
+    /// The next write of a zone that belongs to this queue, or, once the queue has no command of it
+    /// in flight, a reset.
     fn draw_own(&mut self, zone: u32, blocks: u32, fua: u32, queue: QueueId) -> Option<(Sqe, bool)> {
         let (start, next) = (zone * self.zone_blocks(), self.next[zone as usize]);
         let is_of_zone = |entry: &&Entry| {
@@ -542,7 +546,7 @@ impl HostsRun {
             if !is_quiet {
                 return None;
             }
-            // From here on its order is known again.
+            // The reset restores a known order.
             self.next[zone as usize] = 0;
             self.broken[zone as usize] = false;
             return Some((Sqe::new(io::ZONE_MANAGEMENT_SEND, 1, [start, 0, 0, 4, 0, 0]), false));

@@ -1,4 +1,4 @@
-//! What was asked, and how it ended: the one side of the model.
+//! Requests and their results: one side of the model.
 
 use crate::random::face::Face;
 use crate::random::tap::{Steps, Tag};
@@ -11,34 +11,34 @@ use zonal_core::{Nanos, Op, RequestError, Sector};
 use zonal_io::device::Output;
 use zonal_io::volume::Completion;
 
-/// A request and its end.
+/// A request and its result.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub op: Op,
     pub sector: Sector,
     pub sectors: u32,
-    /// Whose numbers it had. Here it has the volume's.
+    /// Face of the submitter. The numbers here are those of the volume.
     pub face: Face,
-    /// What it names is not there: the volume refuses it, whatever else may be.
+    /// True if it names sectors or zones that do not exist, so that the volume must refuse it.
     pub refused: bool,
-    /// Its caller has cancelled it, or left and cancelled all.
+    /// True if its caller has cancelled it, or has left and cancelled everything.
     pub cancelled: bool,
-    /// It was placed so that nothing but faults can be in its way.
+    /// True if only faults can make it fail.
     pub proper: bool,
     pub began: u64,
-    /// When it was submitted.
+    /// Time of submission.
     pub born: Nanos,
     pub ended: Option<End>,
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, Debug)]
 pub struct End {
     pub step: u64,
-    /// When its caller heard of it.
+    /// Time of the notification.
     pub at: Nanos,
     pub result: Result<Output, RequestError>,
-    /// What a read found.
+    /// Tags returned by a read.
     pub found: Vec<Tag>,
 }
 
@@ -51,13 +51,13 @@ impl Entry {
         self.ended.as_ref()?.result.clone().err()
     }
 
-    /// Whether it was under way at the same time as `other`, or ended after that began.
+    /// True if it has not ended, or ended after `step`.
     pub fn ends_after(&self, step: u64) -> bool {
         self.ended.as_ref().is_none_or(|e| e.step > step)
     }
 }
 
-/// What a request asks for, in the volume's numbers.
+/// Parameters of a request, in the volume's numbers.
 pub struct Asked {
     pub op: Op,
     pub sector: Sector,
@@ -75,11 +75,11 @@ struct BookState {
     polls: bool,
 }
 
-/// Every request of a run: number 1 is the first.
+/// All requests of a run, numbered from 1.
 #[derive(Default)]
 pub struct Book {
     steps: Steps,
-    /// Requests and ends are shown.
+    /// Prints requests and results.
     is_shown: bool,
     state: Mutex<BookState>,
 }
@@ -89,7 +89,7 @@ impl Book {
         Book { steps, is_shown: std::env::var_os("ZONAL_TRACE").is_some(), state: Mutex::default() }
     }
 
-    /// Notes a request that is about to be submitted; its number.
+    /// Records a request that is about to be submitted, and returns its number.
     pub fn begin(&self, now: Nanos, asked: Asked, proper: bool) -> u64 {
         let Asked { op, sector, sectors, face, refused } = asked;
         let began = self.steps.next();
@@ -115,22 +115,22 @@ impl Book {
         state.entries.len() as u64
     }
 
-    /// Notes that a request's caller is about to cancel it.
+    /// Records that a request is about to be cancelled by its caller.
     pub fn cancel(&self, token: u64) {
         self.state.lock().entries[token as usize - 1].cancelled = true;
     }
 
-    /// The number that the next request will have.
+    /// Number of the next request.
     pub fn next(&self) -> u64 {
         self.state.lock().entries.len() as u64 + 1
     }
 
-    /// Whether a poll is under way.
+    /// Sets whether a poll is in progress.
     pub fn polls(&self, polls: bool) {
         self.state.lock().polls = polls;
     }
 
-    /// Notes an end.
+    /// Records the result of a request.
     pub fn end(&self, c: &Completion, deferred: bool, now: Nanos) {
         let step = self.steps.next();
         if self.is_shown {
@@ -154,7 +154,7 @@ impl Book {
         }
     }
 
-    /// Requests that have not ended.
+    /// Number of requests in flight.
     pub fn open(&self) -> usize {
         self.state.lock().open
     }
@@ -163,7 +163,7 @@ impl Book {
         self.state.lock().entries[token as usize - 1].ended.is_some()
     }
 
-    /// A number for everything that ended, in its order.
+    /// Digest of all results in order.
     pub fn digest(&self) -> u64 {
         self.state.lock().log.finish()
     }
@@ -177,7 +177,7 @@ impl Book {
         self.state.lock().entries.clone()
     }
 
-    /// The requests that have not ended, for a message.
+    /// Describes the requests in flight, for a message.
     pub fn describe_open(&self) -> String {
         let state = self.state.lock();
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! A device that lies: what the model is for.
+//! A device that lies, to verify that the model notices.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,19 +6,19 @@ use zonal_core::{Nanos, Op, SECTOR_BYTES};
 use zonal_io::data::Data;
 use zonal_io::device::{Command, Context, Device, Submitted, Wrapper};
 
-/// What becomes of some of the writes.
+/// Misbehaviour on some of the writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lie {
-    /// Their data is lost, though the pointer moves.
+    /// The data is lost, although the write pointer moves.
     Drop,
-    /// Two writes that share a command, or two sectors of one, change places.
+    /// Two writes merged into a command, or two sectors of one write, swap places.
     Swap,
 }
 
-/// Of this number of writes one is lied about.
+/// One in this number of writes is affected.
 const EVERY: u64 = 5;
 
-/// See the module.
+/// A device that lies. See the module.
 pub struct Canary {
     inner: Arc<dyn Device>,
     lie: Lie,
@@ -36,7 +36,8 @@ impl Canary {
     }
 }
 
-/// Turns the sectors of a payload around by one. Zeroes stay: they look the same, and belong to no request.
+/// Rotates the sectors of a payload by one. Zeroes stay in place, because they look alike and
+/// belong to no request.
 fn rotate(command: &Command) {
     let mut bytes = Vec::new();
     command.data.for_each(|_, piece| bytes.extend_from_slice(piece));

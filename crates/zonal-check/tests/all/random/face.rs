@@ -1,4 +1,4 @@
-//! What a submitter sees of the drive: the volume itself, or a part of it with numbers of its own.
+//! A submitter's view of the drive: the volume itself, or a part of it with numbers of its own.
 
 use rand::{Rng, RngExt};
 use std::ops::Range;
@@ -6,7 +6,7 @@ use zonal_core::{Geometry, Op, Sector, ZoneIndex};
 use zonal_io::device::Output;
 use zonal_io::volume::{Completion, PartKind, Request};
 
-/// Zones of the volume, and what kind of part they are: none is the volume.
+/// Zones of the volume, and the kind of part that they form; `None` is the whole volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Face {
     pub zones: Range<u32>,
@@ -18,7 +18,7 @@ impl Face {
         Face { zones: 0..zones, kind: None }
     }
 
-    /// A part of a drive with this number of zones.
+    /// A random part of a drive with this number of zones.
     pub fn part(rng: &mut impl Rng, zones: u32) -> Face {
         let first = rng.random_range(0..zones);
         let end = rng.random_range(first + 1..=zones);
@@ -34,13 +34,13 @@ impl Face {
         g.start_of(ZoneIndex(self.zones.start)).0
     }
 
-    /// The sector that the volume counts as `sector`. Beyond the part it wraps, as the volume's own numbers do.
+    /// Number in this face of the volume's sector `sector`. Sectors before the part wrap around.
     pub fn here(&self, g: &Geometry, op: Op, sector: Sector) -> Sector {
         let has_address = !matches!(op, Op::Flush | Op::ResetAll);
         if has_address { Sector(sector.0.wrapping_sub(self.start(g))) } else { sector }
     }
 
-    /// Whether a request in the numbers of this face has to be refused for what it names.
+    /// True if a request in the numbers of this face must be refused because of its range.
     pub fn refuses(&self, g: &Geometry, request: &Request) -> bool {
         let end = self.zones.end - 1;
         let sectors = g.start_of(ZoneIndex(end)).0 + u64::from(g.size_of(ZoneIndex(end))) - self.start(g);
@@ -53,7 +53,8 @@ impl Face {
         length == 0 || request.sector.0.checked_add(length).is_none_or(|end| end > sectors)
     }
 
-    /// An answer in the volume's numbers. What names a zone beyond the part is left as it is, for the model to find.
+    /// Translates a completion to the volume's numbers. Zones beyond the part are translated, too,
+    /// so that the model can detect them.
     pub fn there(&self, g: &Geometry, mut completion: Completion) -> Completion {
         let start = self.start(g);
         let zone = |zone: ZoneIndex| Some(ZoneIndex(zone.0.wrapping_add(self.zones.start)));

@@ -1,4 +1,4 @@
-//! What may be at the device at one time, seen from just below the volume.
+//! Limits on commands in flight together, observed just below the volume.
 
 use crate::random::tap::{Observer, Seen};
 use parking_lot::Mutex;
@@ -8,7 +8,7 @@ use zonal_core::{Geometry, Op};
 use zonal_io::device::CommandResult;
 use zonal_io::volume::{Volume, WriteMode};
 
-/// Commands of one zone at the device.
+/// Commands of one zone in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Zone {
     positional: u32,
@@ -23,19 +23,19 @@ struct GuardState {
     failures: BTreeMap<u64, Failures>,
 }
 
-/// What the device said against one request's data.
+/// Failures of commands with one request's data.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Failures {
-    /// How many commands with it have failed.
+    /// Number of failed commands.
     pub count: u32,
-    /// When the last of them went out.
+    /// Step of the last of them.
     pub last: u64,
 }
 
-/// Notes the first command that should not have been sent.
+/// Records the first command that should not have been issued.
 pub struct Guard {
     geometry: Geometry,
-    /// Knows the mode. Set once the volume is open.
+    /// Source of the current mode. Set once the volume is open.
     volume: OnceLock<Weak<Volume>>,
     state: Mutex<GuardState>,
 }
@@ -49,12 +49,12 @@ impl Guard {
         let _ = self.volume.set(Arc::downgrade(volume));
     }
 
-    /// What was wrong first.
+    /// First violation.
     pub fn verdict(&self) -> Result<(), String> {
         self.state.lock().wrong.clone().map_or(Ok(()), Err)
     }
 
-    /// The failures of commands with this request's data.
+    /// Failures of commands with this request's data.
     pub fn failures(&self, token: u64) -> Failures {
         self.state.lock().failures.get(&token).copied().unwrap_or_default()
     }
@@ -63,7 +63,7 @@ impl Guard {
         Some(self.volume.get()?.upgrade()?.mode().0)
     }
 
-    /// The zones that a command changes, if they are sequential.
+    /// Sequential zones that a command changes.
     fn zones_of(&self, seen: &Seen) -> Vec<u32> {
         let g = &self.geometry;
         match seen.op {
@@ -90,7 +90,8 @@ impl Guard {
     }
 }
 
-/// What is wrong with these commands of one zone in this mode.
+/// Describes the violation if these commands of one zone may not be in flight together in this
+/// mode.
 fn problem(zone: Zone, mode: WriteMode) -> Option<&'static str> {
     let Zone { positional, appends, management } = zone;
     match () {

@@ -1,5 +1,6 @@
-//! What happens beside the requests of a run: callers cancel, leave and come back, an operator changes modes and options, the
-//! drive loses zones and gets them back. And requests that no sensible caller makes.
+//! Interference with the requests of a run: callers cancel, leave and return, an operator changes
+//! modes and options, the drive loses zones and restores them. Also requests that no sensible
+//! caller makes.
 
 use crate::random::load::Run;
 use rand::RngExt;
@@ -8,7 +9,7 @@ use zonal_io::buffer::IoBuf;
 use zonal_io::changes::ZoneSetting;
 use zonal_io::volume::{OptionChanges, Request};
 
-/// Options that a running volume takes, at the ends of their ranges.
+/// Options that can be changed on a running volume, at the limits of their ranges.
 const OPTIONS: [&str; 12] = [
     "window=1",
     "window=255",
@@ -24,7 +25,7 @@ const OPTIONS: [&str; 12] = [
     "park=64k,1ms",
 ];
 
-/// What a zone is set to. Twice restored: else all zones are lost soon.
+/// States to set a zone to. Restored occurs twice, otherwise all zones would be lost soon.
 const SETTINGS: [ZoneSetting; 4] =
     [ZoneSetting::ReadOnly, ZoneSetting::Offline, ZoneSetting::Restored, ZoneSetting::Restored];
 
@@ -43,14 +44,14 @@ const ADDRESSED: [Op; 11] = [
     Op::ZoneOffline,
 ];
 
-/// Longer than all times of the stack together.
+/// Longer than all time limits of the stack together.
 const LONG: u64 = 2_000_000_000;
 
-/// Requests longer than this have no memory: they are refused for what they name.
+/// Requests longer than this have no memory: they are refused because of their range.
 pub const SECTORS_MAX: u32 = 4096;
 
 impl Run {
-    /// One chance for each thing that may happen after a request of submitter `by`.
+    /// Draws once for each kind of interference, after a request of submitter `by`.
     pub fn interfere(&mut self, by: usize) {
         if self.rng.random_ratio(1, 60) && !self.setup.plan.rules.is_empty() {
             self.set_zone();
@@ -81,15 +82,16 @@ impl Run {
         }
     }
 
-    /// A zone falls, or is mended.
+    /// Makes a zone read-only or offline, or restores it.
     fn set_zone(&mut self) {
         let zone = ZoneIndex(self.rng.random_range(0..self.volume.info().geometry.zones()));
         let to = SETTINGS[self.rng.random_range(0..SETTINGS.len())];
-        // A conventional zone, an offline zone that is to be read-only, and a zone that finds no slot refuse.
+        // Fails for a conventional zone, for an offline zone that should become read-only, and for
+        // a zone that finds no slot.
         let _ = self.volume.device().set_zone(zone, to);
     }
 
-    /// A request that no sensible caller makes, or that few make.
+    /// A request that no sensible caller makes, or few callers do.
     pub fn odd_request(&mut self) -> Request {
         let g = self.volume.info().geometry;
         let zone = self.rng.random_range(0..g.zones());
@@ -109,7 +111,7 @@ impl Run {
         }
     }
 
-    /// One at the ends of what numbers can name.
+    /// A request at the limits of the number range.
     fn at_the_ends(&mut self) -> Request {
         let end = self.volume.info().geometry.sectors().0;
         let places = [u64::MAX, u64::MAX - 1, 1 << 63, end, end - 1, 1 << 32, 0];

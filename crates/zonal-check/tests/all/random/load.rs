@@ -1,4 +1,4 @@
-//! The scheduler of a run: one thread, and a generator that says what happens next.
+//! Scheduler of a run: a single thread, and a generator that chooses the next event.
 
 use crate::random::book::Book;
 use crate::random::canary::{Canary, Lie};
@@ -19,13 +19,13 @@ use zonal_io::emulated::{Emulated, Ram};
 use zonal_io::fault::Fault;
 use zonal_io::volume::{Channel, Part, Request, Volume, VolumeOptions, Withdrawal};
 
-/// Polls in a row that may lead to nothing before a run counts as stuck.
+/// Consecutive polls without result after which a run counts as stuck.
 const POLLS_MAX: usize = 20_000;
 
-/// Makes a seed a setup.
+/// Draws a setup from a seed.
 pub type Draw = fn(&mut Pcg64Mcg) -> Setup;
 
-/// A run under way.
+/// State of a run.
 pub struct Run {
     pub setup: Setup,
     pub volume: Arc<Volume>,
@@ -38,16 +38,17 @@ pub struct Run {
     due: Option<Nanos>,
     channels: Vec<Channel>,
     successors: Arc<Successors>,
-    /// Requests of each channel, to count those that are open.
+    /// Requests of each channel, to count those in flight.
     sent: Vec<Vec<u64>>,
-    /// Where each zone will stand when all that was submitted has succeeded.
+    /// Write pointer of each zone if all submitted requests succeed.
     pub next: Vec<u32>,
-    /// Requests that are withdrawn one by one.
+    /// Requests to cancel individually.
     withdrawn: Vec<Withdrawal>,
 }
 
 impl Run {
-    /// A volume on a watched, faulty, watched drive, which may lie.
+    /// Creates a volume on a drive with an observer above and below its faults. With `lie`, the
+    /// drive lies.
     pub fn new(seed: u64, draw: Draw, lie: Option<Lie>) -> Run {
         let mut rng = Pcg64Mcg::seed_from_u64(seed);
         let setup = draw(&mut rng);
@@ -97,7 +98,7 @@ impl Run {
         Nanos(self.now.load(Ordering::Relaxed))
     }
 
-    /// Does this number of operations.
+    /// Runs this number of operations.
     pub fn load(&mut self, operations: u64) -> Result<(), String> {
         let mut left = operations;
         while left > 0 {
@@ -125,13 +126,13 @@ impl Run {
         }
     }
 
-    /// Lets so much time pass, and polls.
+    /// Advances the clock, and polls.
     pub fn step(&mut self, time: u64) {
         self.now.fetch_add(time, Ordering::Relaxed);
         self.poll();
     }
 
-    /// A submitter leaves, and another one comes in its place. What was submitted ends without it, or is cancelled.
+    /// Replaces a submitter by a new one. Requests of the old one end without it, or are cancelled.
     pub fn leave(&mut self, by: usize, is_cancelled: bool) {
         let left = std::mem::take(&mut self.sent[by]);
         if is_cancelled {
@@ -142,7 +143,7 @@ impl Run {
         self.channels[by] = channel(&self.volume, &self.book, &self.now, (by, face, &self.successors));
     }
 
-    /// A submitter cancels one of all requests so far, which may not be its own or have ended.
+    /// A submitter cancels one of all requests so far, which may be another's or have ended.
     pub fn withdraw(&mut self, by: usize) {
         let token = self.rng.random_range(1..self.book.next());
         if self.sent[by].contains(&token) {
@@ -161,11 +162,11 @@ impl Run {
         self.book.polls(false);
     }
 
-    /// Polls, and lets the time come that the volume waits for.
+    /// Advances the clock to the time that the volume waits for, and polls.
     fn go_on(&mut self) {
         let before = self.now();
         match self.due {
-            // A parked write may wait for a nanosecond, again and again.
+            // A parked write may repeatedly ask to wait for a nanosecond.
             Some(due) if self.setup.profile == Profile::Interfered => {
                 self.now.store(due.0.max(before.0 + 20_000), Ordering::Relaxed);
             }
@@ -188,24 +189,24 @@ impl Run {
         Err(format!("stuck:{}; slots {slots:?}; plugs {:?}", self.book.describe_open(), self.volume.plugs()))
     }
 
-    /// Lets everything end.
+    /// Waits until everything has ended.
     pub fn drain(&mut self) -> Result<(), String> {
         let since = self.now().0;
         self.successors.clear();
         self.withdrawn.clear();
         self.until(|run| run.book.open() == 0)?;
         self.poll();
-        // A switch or a resync belongs to no request, and continues without one. A zone whose report failed stays in
-        // doubt.
+        // A mode switch or resync belongs to no request, and continues without one. A zone with a
+        // failed report stays in doubt.
         self.until(|run| run.due.is_none() && run.volume.plugs().iter().all(|p| p.flags & 1 == 0))?;
         let took = self.now().0 - since;
         if took > self.setup.drain_max() { Err(format!("it took {took} ns to drain")) } else { Ok(()) }
     }
 
-    /// One request by one submitter, unless that has enough under way.
+    /// Submits one request for one submitter, unless that has enough in flight.
     fn submit_one(&mut self) -> Result<bool, String> {
         let by = match self.setup.profile {
-            // Small parts refuse most of what is drawn for the whole.
+            // Small parts refuse most of the requests drawn for the whole drive.
             Profile::Interfered if self.rng.random_ratio(1, 2) => 0,
             _ => self.rng.random_range(0..self.channels.len()),
         };
@@ -230,7 +231,8 @@ impl Run {
             self.successors.put(successor);
         }
         let token = self.submit(by, request, proper);
-        // Which writes a reset of all zones concerns is certain only of those that end before or begin after it.
+        // The effect of a reset of all zones is certain only for writes that end before it or begin
+        // after it.
         if op == Op::ResetAll && !self.setup.is_wild() {
             self.until(|run| run.book.has_ended(token))?;
         }
@@ -240,7 +242,7 @@ impl Run {
         Ok(true)
     }
 
-    /// Submits a request, tagged with its number, which it returns.
+    /// Submits a request tagged with its number, and returns the number.
     pub fn submit(&mut self, by: usize, request: Request, proper: bool) -> u64 {
         let g = self.volume.info().geometry;
         let request = note(&self.book, self.now(), (&g, &self.setup.faces[by]), request, proper);
@@ -250,14 +252,14 @@ impl Run {
         token
     }
 
-    /// The sector so far into a zone.
+    /// Sector at `offset` in a zone.
     pub fn sector(&self, zone: u32, offset: u32) -> Sector {
         Sector(self.volume.info().geometry.start_of(ZoneIndex(zone)).0 + u64::from(offset))
     }
 }
 
 fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Volume {
-    // A report may be made to fail: the plan's chance continues from there.
+    // A report may hit a fault: retry with the next random numbers of the plan.
     for _ in 0..100 {
         if let Ok(volume) = Volume::open(device.clone(), options) {
             return volume;

@@ -1,26 +1,35 @@
-//! The whole stack at random, on one thread: a volume on a watched drive that misbehaves, and a model of what is promised.
+//! Random tests of the whole stack, on a single thread: a volume on an observed drive that
+//! misbehaves, and a model of the guarantees.
 //!
-//! A seed says everything: the drive, its faults, the modes and their switches, the requests, and what happens next. So the
-//! same seed gives the same run to the last completion, and each is run twice to see that. `ZONAL_SEED` replays one,
-//! `ZONAL_SEEDS` sets how many from there on, `ZONAL_OPS` the number of requests of each; `ZONAL_TRACE` shows the commands.
-//! A run that fails says how to run it again.
+//! A seed determines everything: the drive, its faults, the modes and their switches, the requests,
+//! and the order of events. A seed therefore repeats its run to the last completion, and each is
+//! run twice to verify that. `ZONAL_SEED` replays one, `ZONAL_SEEDS` sets the number of seeds from
+//! there on, `ZONAL_OPS` the requests of each; `ZONAL_TRACE` prints the commands. A failing run
+//! prints how to repeat it.
 //!
-//! # What is promised
-//! In [`model`] and [`guard`]: every request ends once, and within [`setup::Setup::age_max`] of virtual time; what is
-//! written is where it was said to be, whole and once, and what failed has left no more than it may; reads find what was
-//! there while they were under way; writes of a zone go in their order, one at a time where the mode says so; a write is
-//! failed by its own faults or those it counts on; pointers are right in the end. With interference, also: what is not there is
-//! refused and changes nothing, what is cancelled was cancelled by its caller, a part's answers are the part's, and each zone
-//! comes to rest. What is promised of a zone budget
-//! belongs beside [`guard`], which sees every command that opens a zone.
+//! # Guarantees
+//! In [`model`] and [`guard`]:
+//! - Every request ends once, and within [`setup::Setup::age_max`] of virtual time.
+//! - Written data is at its address, complete and once; a failed write leaves no more than it may.
+//! - Reads return data that was there while they were in flight.
+//! - Writes of a zone are executed in order, and one at a time if the mode requires it.
+//! - A write fails only because of its own faults or of those of its predecessors.
+//! - Write pointers are right in the end.
 //!
-//! - [`setup`]: what a seed stands for.
-//! - [`load`], [`requests`], [`successors`]: what happens next; [`interfere`]: what happens between requests.
-//! - [`face`]: what a submitter sees of the drive: all of it, or a part with numbers of its own.
-//! - [`tap`]: the eyes; [`guard`] looks at what is at the device, [`truth`] at what the drive did.
-//! - [`book`]: what was asked, and how it ended.
-//! - [`model`]: the promises.
-//! - [`canary`]: a drive that lies, to see that the model minds.
+//! With interference, also: requests for missing sectors are refused and change nothing, cancelled
+//! requests were cancelled by their caller, a part's answers are about the part, and each zone
+//! settles. Guarantees of a zone budget belong next to [`guard`], which sees every command
+//! that opens a zone.
+//!
+//! - [`setup`]: choices made by a seed.
+//! - [`load`], [`requests`], [`successors`]: generator of the next event; [`interfere`]: events
+//!   between requests.
+//! - [`face`]: a submitter's view of the drive: all of it, or a part with numbers of its own.
+//! - [`tap`]: observers; [`guard`] checks the commands in flight, [`truth`] the actions of the
+//!   drive.
+//! - [`book`]: requests and their results.
+//! - [`model`]: the guarantees.
+//! - [`canary`]: a drive that lies, to verify that the model notices.
 
 mod book;
 pub mod canary;
@@ -44,17 +53,18 @@ use zonal_io::buffer::IoBuf;
 use zonal_io::device::Output;
 use zonal_io::volume::Request;
 
-/// Seeds with `ZONAL_WHOLE`, with the requests of each a million and more, and of the ordinary test.
+/// Seeds with `ZONAL_WHOLE`, over a million requests in total, and of the ordinary test.
 const SEEDS: (u64, u64) = (700, 150);
 
 /// Requests of a run.
 const OPERATIONS: u64 = 1500;
 
-/// The same with interference. Short ones: what goes wrong needs many beginnings more than long runs.
+/// Numbers for runs with interference. They are short: failures need many starts rather than long
+/// runs.
 const INTERFERED_SEEDS: (u64, u64) = (1000, 250);
 const INTERFERED_OPERATIONS: u64 = 400;
 
-/// What seeds are drawn for, and the test that draws them.
+/// Kind of runs that seeds are drawn for, and the test that draws them.
 #[derive(Clone, Copy)]
 struct SeedKind {
     test: &'static str,
@@ -64,12 +74,12 @@ struct SeedKind {
 const PLAIN: SeedKind = SeedKind { test: "random_runs", draw: Setup::draw };
 const INTERFERED: SeedKind = SeedKind { test: "interference", draw: Setup::draw_interfered };
 
-/// What a run came to.
+/// Result of a run.
 #[derive(PartialEq, Eq, Debug)]
 struct Outcome {
     digest: u64,
     requests: usize,
-    /// Of the writes, how many succeeded.
+    /// All writes, and the successful ones.
     writes: (usize, usize),
 }
 
@@ -86,7 +96,7 @@ fn run(seed: u64, operations: u64, draw: Draw, lie: Option<Lie>) -> Result<Outco
     Ok(Outcome { digest: run.book.digest(), requests: entries.len(), writes: (writes.count(), succeeded) })
 }
 
-/// Reads every zone and asks where all stand, with nothing in the way.
+/// Reads every zone and reports all write pointers, with all faults off.
 fn look_at_everything(run: &mut Run) -> Result<(), String> {
     const PIECE: u32 = 16;
     run.fault.clear_rules();
@@ -103,13 +113,13 @@ fn look_at_everything(run: &mut Run) -> Result<(), String> {
         .filter(|zone| run.setup.profile == Profile::Interfered && flags(*zone) == 0)
         .map(|zone| (zone, run.volume.write_pointer(zone)))
         .collect();
-    // The device has said all that it had to: now no report fails any more.
+    // The device has delivered all pending errors, so reports no longer fail.
     for zone in 0..geometry.zones() {
         run.volume.resync(run.now(), ZoneIndex(zone));
     }
     let report = run.submit(0, Request::report(run.sector(0, 0), geometry.zones()), false);
     run.drain()?;
-    // What has happened to a zone is known without a caller that asks.
+    // A change of a zone is detected without a caller asking.
     let unknown = known.into_iter().find(|(zone, pointer)| run.volume.write_pointer(*zone) != *pointer);
     if let Some((zone, pointer)) = unknown {
         return Err(format!("zone {zone} was taken to stand at {pointer:?}, with no doubt"));
@@ -124,10 +134,10 @@ fn look_at_everything(run: &mut Run) -> Result<(), String> {
     }
 }
 
-/// What a zone that has gone offline answers: there is nothing to be seen.
+/// Error of an offline zone, which cannot be read.
 const OFFLINE: RequestError = RequestError::Device(DeviceError::Zone(ZoneError::Offline));
 
-/// Reads, until what the drive still has to say is said.
+/// Reads, retrying until the device has delivered its pending errors.
 fn read_back(run: &mut Run, sector: Sector, sectors: u32) -> Result<(), String> {
     const TRIES: usize = 8;
     let mut end = None;
@@ -146,7 +156,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|v| v.parse().unwrap_or_else(|_| panic!("{name}={v}")))
 }
 
-/// Runs a seed twice, and says how to run it again if a promise is broken, or the two runs are not the same.
+/// Runs a seed twice. Prints how to repeat it if a guarantee is violated, or if the two runs
+/// differ.
 fn passes(seed: u64, operations: u64, kind: SeedKind) -> Outcome {
     let SeedKind { test, draw } = kind;
     let again = || {
@@ -162,8 +173,9 @@ fn passes(seed: u64, operations: u64, kind: SeedKind) -> Outcome {
     again().unwrap_or_else(|e: String| panic!("{e}\nto see it again: {command}"))
 }
 
-/// Runs the seeds that the environment names, or else the first ones: of the two numbers the first with `ZONAL_WHOLE`. Requests, and of
-/// the writes how many succeeded.
+/// Runs the seeds given by the environment, or else the first ones, `whole` of them with
+/// `ZONAL_WHOLE` and `sample` otherwise. Returns the number of requests, of writes, and of
+/// successful writes.
 fn passes_seeds((whole, sample): (u64, u64), operations: u64, kind: SeedKind) -> (usize, (usize, usize)) {
     let seeds = if std::env::var_os("ZONAL_WHOLE").is_some() { whole } else { sample };
     let operations = number("ZONAL_OPS").unwrap_or(operations);
@@ -210,7 +222,7 @@ fn random_run_of_a_new_seed_keeps_every_promise() {
 fn drive_that_loses_or_swaps_data_is_found_out() {
     for lie in [Lie::Drop, Lie::Swap] {
         let found = (0..24).filter(|&seed| run(seed, 600, PLAIN.draw, Some(lie)).is_err()).count();
-        // A lie about what is reset before it is read is no lie.
+        // Some lies concern data that is reset before it is read, and cannot be found.
         assert!(found >= 16, "{lie:?} was found in {found} of 24 runs");
     }
 }

@@ -1,4 +1,5 @@
-//! What is promised, held against what happened. Knows requests, their ends, and what the drive did; knows nothing of plugs.
+//! The guarantees, checked against the history. Depends on requests, their results, and the actions
+//! of the drive, but not on plugs.
 
 use crate::random::book::{End, Entry};
 use crate::random::load::Run;
@@ -9,10 +10,10 @@ use zonal_core::{DeviceError, Geometry, Op, RequestError, Sector, ZoneCondition,
 use zonal_io::device::Output;
 use zonal_io::volume::WriteMode;
 
-/// A request of this number of sectors in one zone is one command on every drive.
+/// A request of up to this number of sectors in one zone is a single command on every drive.
 const SHORT: u32 = 6;
 
-/// Everything that a model needs.
+/// Inputs of the model.
 pub struct Model<'a> {
     run: &'a Run,
     g: Geometry,
@@ -20,13 +21,13 @@ pub struct Model<'a> {
     history: History,
 }
 
-/// Where one zone's part of a request lies.
+/// Part of a request in one zone.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     zone: ZoneIndex,
     offset: u32,
     sectors: u32,
-    /// Number of its first sector in the request.
+    /// Index of its first sector in the request.
     first: u32,
 }
 
@@ -38,7 +39,7 @@ macro_rules! hold {
     };
 }
 
-/// Checks a run that has come to rest.
+/// Checks a run that is at rest.
 pub fn check(run: &Run) -> Result<(), String> {
     run.book.verdict()?;
     run.guard.verdict()?;
@@ -55,7 +56,7 @@ pub fn check(run: &Run) -> Result<(), String> {
 
 impl Model<'_> {
     fn request(&self, token: u64, entry: &Entry, end: &End) -> Result<(), String> {
-        // Where the clock jumps over all waits there is no longest one.
+        // With interference the clock skips over waits, so there is no bound.
         if self.run.setup.profile != Profile::Interfered {
             let (age, max) = (end.at.0 - entry.born.0, self.run.setup.age_max().0);
             hold!(age <= max, "it took {age} ns, and the longest it may is {max}");
@@ -75,8 +76,9 @@ impl Model<'_> {
         }
     }
 
-    /// What names sectors or zones that are not there is refused and has done nothing, and nothing else is refused for that. The
-    /// same goes for a write across zones where a part is a drive, and what ends as cancelled was cancelled by its caller.
+    /// A request for sectors or zones that do not exist is refused and has no effect, and no other
+    /// request is refused with these errors. This includes a write across zones of a part that is a
+    /// drive. A request that ends as cancelled was cancelled by its caller.
     fn refused(
         &self,
         token: u64,
@@ -102,13 +104,13 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// Whether a write from a sequential zone on goes beyond that.
+    /// True if a write starts in a sequential zone and crosses its end.
     fn spans(&self, entry: &Entry) -> bool {
         let is_sequential = !self.g.is_conventional(self.g.zone_of(entry.sector));
         is_sequential && self.parts(entry.sector, entry.sectors).len() > 1
     }
 
-    /// A report tells of its caller's zones, from the named zone on.
+    /// A report covers the caller's zones, starting with the named one.
     fn report(entry: &Entry, output: &Output) -> Result<(), String> {
         let Output::Zones(zones) = output else { return Err("a report without zones".to_owned()) };
         let is_its = |zone: ZoneIndex| entry.face.zones.contains(&zone.0);
@@ -120,7 +122,7 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// The parts of a request from `sector` on, by zone.
+    /// Splits a request from `sector` on by zone.
     fn parts(&self, sector: Sector, sectors: u32) -> Vec<Part> {
         let mut parts = Vec::new();
         let mut first = 0;
@@ -142,7 +144,7 @@ impl Model<'_> {
         }
     }
 
-    /// A write that succeeded is where it said, whole, once, from its time on.
+    /// A successful write is at the returned address, complete, once, from its completion on.
     fn written(&self, token: u64, entry: &Entry, end: &End) -> Result<(), String> {
         let place = Self::place(entry, end)?;
         // In mode `direct` another request may reset the zone between two of its commands.
@@ -155,7 +157,7 @@ impl Model<'_> {
         }
         let written = self.history.written.get(&token).copied().unwrap_or(0);
         let expected = if entry.op == Op::WriteZeroes { 0 } else { entry.sectors };
-        // Of an append that was torn, the first part is left as garbage, and the whole is sent again.
+        // A torn append leaves its first part as garbage and is reissued as a whole.
         let may_be_torn = entry.op == Op::Append && self.run.setup.is_wild();
         hold!(written == expected || may_be_torn && written > expected, "{written} sectors were written");
         Ok(())
@@ -174,7 +176,7 @@ impl Model<'_> {
         self.life_of(entry, end, part, expected).is_some()
     }
 
-    /// The life of the zone in which a part was written, as `expected`.
+    /// Life of the zone in which a part was written, as `expected`.
     fn life_of(&self, entry: &Entry, end: &End, part: Part, expected: impl Fn(u32) -> Tag) -> Option<&Life> {
         let holds = |life: &&Life| {
             let at = |n: u32| life.sectors.get((part.offset + n) as usize).copied().flatten();
@@ -185,7 +187,7 @@ impl Model<'_> {
         self.history.lives[part.zone.0 as usize].iter().find(holds)
     }
 
-    /// A write that failed has left nothing if that is what it says, and never more than itself.
+    /// A failed write has left nothing if its error says so, and never more than itself.
     fn failed(&self, token: u64, entry: &Entry, error: &RequestError) -> Result<(), String> {
         let written = self.history.written.get(&token).copied().unwrap_or(0);
         // An append may be torn more than once.
@@ -194,7 +196,7 @@ impl Model<'_> {
         let is_one_command = !entry.refused
             && entry.sectors <= self.run.setup.device.max_sectors
             && self.parts(entry.sector, entry.sectors).len() == 1;
-        // What was torn, and was to be sent again, may meet a reset or the zone's end before.
+        // A reset or the end of the zone may prevent a torn write from being reissued.
         let may_be_torn = self.run.setup.is_wild() && self.run.guard.failures(token).count > 0;
         let left_nothing = match error {
             RequestError::WouldWait
@@ -217,7 +219,7 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// An append that left garbage says where.
+    /// The error of an append that left garbage gives its location.
     fn torn(&self, token: u64, error: &RequestError) -> Result<(), String> {
         let &RequestError::TornAppend { zone, offset, sectors, .. } = error else { return Ok(()) };
         let is_its_own = |life: &Life| {
@@ -228,7 +230,8 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// Whether something but the volume is to blame: a reset, or what the device refused, of its own or of another's.
+    /// True if the volume is not at fault: because of a reset, or because the device refused this
+    /// write or another one.
     fn is_excused(&self, token: u64, entry: &Entry, error: &RequestError) -> bool {
         let zone = self.g.zone_of(entry.sector);
         let is_its = |other: &&Entry| match other.op {
@@ -241,9 +244,10 @@ impl Model<'_> {
         };
         match error {
             RequestError::Aborted { .. } => was_reset(),
-            // What a reset finds in repair ends with the device's error.
+            // A reset of a zone in recovery ends the write with the device's error.
             RequestError::Device(_) if was_reset() => true,
-            // Who came before the loss counted on the lost one, and has to be told that.
+            // A write submitted before the loss depends on the lost one, and must get a predecessor
+            // error instead.
             RequestError::NotAtWritePointer { .. } => self.lost(zone, token).any(|at| at < entry.began),
             RequestError::PredecessorLost { .. } | RequestError::PredecessorMissing { .. } => {
                 self.lost(zone, token).next().is_some()
@@ -252,11 +256,11 @@ impl Model<'_> {
         }
     }
 
-    /// Whether a write was lost by its own faults: refused for good, or more often than it may be.
+    /// True if a write was lost by its own faults: a permanent error, or too many refusals.
     fn is_lost(&self, token: u64, entry: &Entry) -> bool {
         let count = self.run.guard.failures(token).count;
         match entry.error() {
-            // Zeroes do not say whose they are, so that the guard has not counted their refusals.
+            // Zeroes carry no request number, so the guard could not count their refusals.
             Some(RequestError::GaveUp { .. }) => entry.op == Op::WriteZeroes || count > 3,
             Some(RequestError::Device(DeviceError::Medium)) => {
                 self.run.setup.profile == Profile::Losing && (entry.op == Op::WriteZeroes || count > 0)
@@ -265,7 +269,8 @@ impl Model<'_> {
         }
     }
 
-    /// When the writes of a zone that were lost, and came before this one, were refused for the last time.
+    /// Steps at which lost writes of a zone, submitted before this one, were refused for the last
+    /// time.
     fn lost(&self, zone: ZoneIndex, before: u64) -> impl Iterator<Item = u64> {
         let earlier = (1..).zip(&self.entries[..before as usize - 1]);
         let is_its = move |e: &Entry| e.op.is_write() && self.g.zone_of(e.sector) == zone;
@@ -275,7 +280,7 @@ impl Model<'_> {
         })
     }
 
-    /// A read finds what its sectors held while it was under way.
+    /// A read returns contents that its sectors had while it was in flight.
     fn read(&self, entry: &Entry, end: &End) -> Result<(), String> {
         for (n, tag) in end.found.iter().enumerate() {
             let sector = entry.sector.0 as usize + n;
@@ -287,7 +292,8 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// A zone is reset because a caller wants it to be, nothing from before is written after, and nothing from after is erased.
+    /// A zone is reset only at a caller's request; no earlier write lands after it, and no later
+    /// write is erased.
     fn births(&self) -> Result<(), String> {
         for (zone, lives) in self.history.lives.iter().enumerate() {
             for (before, life) in lives.iter().zip(lives.iter().skip(1)) {
@@ -298,7 +304,8 @@ impl Model<'_> {
                 let (Some(&first), Some(&last)) = (tokens.first(), tokens.last()) else {
                     return Err(format!("zone {zone} was reset for no request"));
                 };
-                // Where no caller settles what timed out, it may come when it likes. What takes a zone offline waits for no write.
+                // In mode `direct` timed-out writes are not settled and may land at any time. A
+                // command that takes a zone offline does not wait for writes.
                 if self.run.setup.is_direct() || life.birth == Birth::Offline {
                     continue;
                 }
@@ -323,7 +330,7 @@ impl Model<'_> {
         &self.entries[token as usize - 1]
     }
 
-    /// The requests, in their order, one of which has begun a zone's life.
+    /// Requests in order, one of which started this life of the zone.
     fn losses(&self, zone: u32, life: &Life) -> Vec<u64> {
         let step = life.from;
         let wants = |e: &Entry| {
@@ -333,18 +340,19 @@ impl Model<'_> {
                 Op::ZoneOffline => life.birth == Birth::Offline && self.g.zone_of(e.sector).0 == zone,
                 _ => false,
             };
-            // A request that timed out may be executed late, until it is settled. Of several commands one may have
-            // timed out, whatever the first error was.
+            // A timed-out request may be executed late, until it is settled. If a request has
+            // several commands, one of them may have timed out, whatever the first error was.
             let may_come_late = e.error().is_some_and(|error| error.is_uncertain() || e.op == Op::ResetAll);
             is_its && !e.refused && e.began < step && (e.ends_after(step) || may_come_late)
         };
         (1..).zip(&self.entries).filter(|(_, e)| wants(e)).map(|(token, _)| token).collect()
     }
 
-    /// Positional writes of a zone go in the order in which they came. The scheduler of mode `zone-lock` sorts, and mode
-    /// `direct` leaves it to the device.
+    /// Positional writes of a zone are executed in order of submission. Exceptions are mode
+    /// `zone-lock`, in which the scheduler sorts, and mode `direct`, which leaves the order to the
+    /// device.
     fn order(&self) -> Result<(), String> {
-        // What is parked lets those before it pass, whenever they come.
+        // Parked writes let later ones pass that belong before them.
         let parked = self.run.volume.statistics().parked > 0;
         if parked || self.run.setup.modes.contains(&WriteMode::ZoneLock) || self.run.setup.is_direct() {
             return Ok(());
@@ -365,7 +373,7 @@ impl Model<'_> {
         Ok(())
     }
 
-    /// In the end each zone stands where its last life does, and the volume knows.
+    /// In the end each write pointer is that of the zone's last life, and the volume agrees.
     fn pointers(&self) -> Result<(), String> {
         if self.run.setup.is_direct() {
             return Ok(());

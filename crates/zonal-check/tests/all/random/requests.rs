@@ -1,4 +1,4 @@
-//! Which request comes next.
+//! Choice of the next request.
 
 use crate::random::load::Run;
 use crate::random::setup::Profile;
@@ -23,7 +23,7 @@ impl Run {
         self.volume.info().geometry.is_conventional(ZoneIndex(zone))
     }
 
-    /// Anything, sensible or not.
+    /// Any request, sensible or not.
     pub fn any_request(&mut self) -> Request {
         let zone = self.any_zone();
         let sectors = self.rng.random_range(1..=SECTORS_MAX);
@@ -43,8 +43,8 @@ impl Run {
         if self.rng.random_ratio(1, 16) { request.fua() } else { request }
     }
 
-    /// A request that does not mind when it comes; where all that is proper has to succeed, it is in no other request's
-    /// way.
+    /// A request that can be submitted at any time. In profiles in which proper requests must
+    /// succeed, it does not interfere with any other.
     pub fn any_successor(&mut self) -> Request {
         let zone = self.any_zone();
         let sectors = self.rng.random_range(1..=SECTORS_MAX);
@@ -63,17 +63,17 @@ impl Run {
         self.sector(zone, offset)
     }
 
-    /// Where the volume would write, which is right unless something waits.
+    /// The volume's write pointer, which is right unless requests are waiting.
     fn guess(&mut self, zone: u32) -> Sector {
         match self.volume.write_pointer(ZoneIndex(zone)) {
-            // Where the volume does not count, the caller's own count is the best guess.
+            // Without ordering by the volume, the caller's own count is the best guess.
             Some(_) if self.setup.is_direct() => self.sector(zone, self.next[zone as usize]),
             Some(pointer) => Sector(pointer.0.min(self.volume.info().geometry.sectors().0 - 1)),
             None => self.somewhere(zone),
         }
     }
 
-    /// A write after the last submitted write.
+    /// A write that follows the last submitted one.
     fn follow(&mut self, zone: u32, sectors: u32) -> Request {
         let offset = self.next[zone as usize];
         if offset + sectors > self.capacity(zone) {
@@ -102,8 +102,8 @@ impl Run {
         Request::zone(op, start)
     }
 
-    /// A request that has to succeed, and whether it is a write: zones with even numbers take positional writes, the
-    /// others appends.
+    /// A request that must succeed, and true if it is a write. Zones with even numbers take
+    /// positional writes, the others appends.
     pub fn proper_request(&mut self) -> (Request, bool) {
         let zone = self.any_zone();
         let sectors = self.rng.random_range(1..=SECTORS_MAX);
@@ -120,7 +120,7 @@ impl Run {
         let is_positional = zone.is_multiple_of(2);
         let sectors = if is_positional { sectors } else { sectors.min(self.volume.append_sectors_max()) };
         let offset = self.next[zone as usize];
-        // Where a write was lost, all that is placed after it fails until a reset lets the writes begin again.
+        // After a lost write, all positional writes behind it fail until a reset.
         let is_lost = self.setup.profile == Profile::Losing && self.rng.random_ratio(1, 40);
         if offset + sectors > self.capacity(zone) || is_lost {
             self.next[zone as usize] = 0;

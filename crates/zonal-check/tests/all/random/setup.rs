@@ -1,4 +1,4 @@
-//! What a seed stands for: a drive, its faults, the modes, and how much is under way.
+//! Choices made by a seed: a drive, its faults, the modes, and the number of requests in flight.
 
 use crate::draw::{DELAY, HOLD, one_of, plan};
 use crate::random::face::Face;
@@ -12,42 +12,42 @@ use zonal_io::volume::{BudgetOptions, CLASSES, ParkOptions, Qd1Quantum, VolumeOp
 /// Sectors of a zone.
 pub const ZONE: u64 = 128;
 
-/// How long some commands fail to be answered.
+/// Delay until a command is reported as timed out.
 const TIME_OUT: Nanos = Nanos(100_000);
 
-/// How badly the device behaves.
+/// Misbehaviour of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Profile {
-    /// Not at all.
+    /// None.
     Sound,
-    /// Writes are refused without having been executed. All that is properly placed has to succeed.
+    /// Writes are refused without being executed. Every properly placed request must succeed.
     Refusing,
-    /// Some are refused for good. What was placed after them has to learn of it.
+    /// Some writes fail permanently. Writes placed behind them must fail accordingly.
     Losing,
-    /// Everything.
+    /// All faults.
     Wild,
-    /// Everything, and often; between requests, what [`crate::random::interfere`] does.
+    /// All faults, more often, and [`crate::random::interfere`] between requests.
     Interfered,
 }
 
-/// How often each is drawn.
+/// Profiles, repeated by weight.
 const PROFILES: [Profile; 6] =
     [Profile::Sound, Profile::Refusing, Profile::Losing, Profile::Wild, Profile::Wild, Profile::Wild];
 
-/// See the module.
+/// Choices made by a seed. See the module.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub profile: Profile,
     pub device: EmulatedOptions,
     pub plan: Plan,
     pub options: VolumeOptions,
-    /// The modes that are switched between.
+    /// Modes to switch between.
     pub modes: Vec<WriteMode>,
-    /// What each submitter sees of the drive.
+    /// Each submitter's view of the drive.
     pub faces: Vec<Face>,
-    /// Requests that one submitter has under way at most.
+    /// Maximum number of requests in flight per submitter.
     pub depth: usize,
-    /// Whether completion functions submit.
+    /// True if completion functions submit requests.
     pub successors: bool,
     /// Longest step of the clock.
     pub step: u64,
@@ -57,13 +57,13 @@ pub struct Setup {
 const SMALL_QUANTUM: Qd1Quantum = Qd1Quantum { bytes: 16 << 10, time: Nanos(50_000) };
 
 impl Setup {
-    /// What `rng` comes to.
+    /// Draws a setup from `rng`.
     pub fn draw(rng: &mut impl Rng) -> Setup {
         let profile = one_of(rng, &PROFILES);
         Setup::draw_of(rng, profile)
     }
 
-    /// The same with interference.
+    /// Draws a setup with interference.
     pub fn draw_interfered(rng: &mut impl Rng) -> Setup {
         let drawn = Setup::draw_of(rng, Profile::Interfered);
         let zones = (drawn.device.size / drawn.device.zone_size) as u32;
@@ -98,45 +98,48 @@ impl Setup {
 }
 
 impl Setup {
-    /// Whether everything may fail.
+    /// True if anything may fail.
     pub fn is_wild(&self) -> bool {
         matches!(self.profile, Profile::Wild | Profile::Interfered)
     }
 
-    /// Whether all of it is in mode `direct`.
+    /// True if the whole run is in mode `direct`.
     pub fn is_direct(&self) -> bool {
         self.modes == [WriteMode::Direct]
     }
 
-    /// How old a request may become while the device answers, in virtual time: as old as if everything that can be under way
-    /// with it went before it, one command after the other, each as slow as a command can be.
+    /// Longest life of a request while the device responds, in virtual time: as if everything that
+    /// can be in flight with it were executed first, one command after the other, each with the
+    /// longest latency.
     pub fn age_max(&self) -> Nanos {
-        // Its own commands: four pieces of the longest request, and of each the rounds of recovery, with their reports and
-        // read-backs.
+        // Commands of the request itself: four pieces of the longest request, and for each the
+        // rounds of recovery with their reports and read-backs.
         const OWN: u64 = 24;
-        // A request that finds no open zone tries again only when no request is in flight that may free one: others go
-        // before it without end, were there no end of them. Slots that are given in turn will make this 1.
+        // A request without a slot retries only when no request that may free one is in flight, so
+        // others could overtake it without limit if there were no end of them. It becomes 1 once
+        // slots are granted in turn.
         let turns = if self.device.zone_max_open > 0 { 10 } else { 1 };
         let under_way = (self.faces.len() * self.depth) as u64 * if self.successors { 2 } else { 1 };
         Nanos((under_way + OWN) * self.slowest_command() * turns + self.pauses())
     }
 
-    /// How long everything may take to end once nothing new comes.
+    /// Longest time for everything to end once no more requests are submitted.
     pub fn drain_max(&self) -> u64 {
         if self.profile == Profile::Interfered { 20_000_000_000 } else { 1_000_000_000 }
     }
 
-    /// Pauses before the retries of a report, a read-back or a read that the device refuses each time but the last.
+    /// Pauses before the retries of a report, a read-back or a read that the device refuses each
+    /// time but the last.
     fn pauses(&self) -> u64 {
         const ALL_PAUSES: u64 = 102_200_000;
         if self.plan.rules.is_empty() { 0 } else { ALL_PAUSES }
     }
 
-    /// From a command's issue until it is known what became of it, and a poll has looked.
+    /// Longest time from the issue of a command until its fate is known and a poll has seen it.
     fn slowest_command(&self) -> u64 {
         let Settling::After(settling) = self.plan.settling else { unreachable!("see draw_plan") };
         let waits = [DELAY, TIME_OUT, HOLD, settling, Nanos(self.device.completion_nsec)];
-        // The clock may jump over each by a step at most.
+        // The clock may overshoot each of them by at most one step.
         waits.iter().map(|w| w.0).sum::<u64>() + 2 * self.step
     }
 }
@@ -182,8 +185,9 @@ fn draw_device(rng: &mut impl Rng, profile: Profile) -> EmulatedOptions {
         .with_personality(one_of(rng, &[Personality::Zns, Personality::Zbc]))
 }
 
-/// Some modes to switch between, or `zone-lock` for itself: its scheduler is worth runs of its own.
-/// Mode `direct` cannot be left either, and promises no order: where everything may fail it is one more caller of the devices.
+/// Some modes to switch between, or `zone-lock` alone, because its scheduler deserves runs of its
+/// own. Mode `direct` cannot be left either, and guarantees no order, so it is used only where
+/// anything may fail.
 fn draw_modes(rng: &mut impl Rng, profile: Profile, append: bool) -> Vec<WriteMode> {
     if profile == Profile::Wild && rng.random_ratio(1, 12) {
         return vec![WriteMode::Direct];
@@ -216,7 +220,8 @@ fn draw_plan(rng: &mut impl Rng, profile: Profile) -> Plan {
     plan(rng, rules, profile != Profile::Sound)
 }
 
-/// Nothing of this is executed, and nothing of it can be repeated often enough to give up but by bad luck, which is told.
+/// None of the refused commands is executed. A write gives up only if it is refused repeatedly by
+/// bad luck, and that is reported.
 fn refusals() -> Vec<Rule> {
     let refuse = |error| Rule::new(Effect::Refuse(error)).on(Ops::WRITES).rate(0.01);
     vec![
@@ -229,7 +234,7 @@ fn refusals() -> Vec<Rule> {
     ]
 }
 
-/// As refusals, and some are for good.
+/// Like refusals, but some are permanent.
 fn losses() -> Vec<Rule> {
     let mut rules = refusals();
     rules.push(Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::WRITES).rate(0.01));
@@ -269,7 +274,7 @@ fn damage(rng: &mut impl Rng) -> Vec<Rule> {
     rules
 }
 
-/// Some of all kinds of damage, and often; in one run of six no fault at all.
+/// All kinds of faults, often; one run in six has none.
 fn storm(rng: &mut impl Rng) -> Vec<Rule> {
     if rng.random_ratio(1, 6) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Requests that completion functions submit: what a caller does that continues where it hears of an end.
+//! Requests submitted by completion functions, as a caller does that continues on completion.
 
 use crate::random::book::{Asked, Book};
 use crate::random::face::Face;
@@ -12,7 +12,8 @@ use zonal_core::{Geometry, Nanos, Op};
 use zonal_io::buffer::IoBuf;
 use zonal_io::volume::{Channel, Request, Volume};
 
-/// Notes a request in the volume's numbers, which gets its number, what it says of itself, and the numbers of `face`.
+/// Records a request in the volume's numbers, then gives it its number, a tagged payload, and the
+/// numbers of `face`.
 pub fn note(
     book: &Book,
     now: Nanos,
@@ -34,10 +35,11 @@ pub fn note(
     request.token(token)
 }
 
-/// See the module.
+/// Requests submitted by completion functions. See the module.
 pub struct Successors {
     volume: Weak<Volume>,
-    /// Where they end: no request succeeds them. No completion function runs inside another, so no thread waits for it.
+    /// Channel of these requests. Their completions submit no others. Completion functions do not
+    /// nest, so the lock is never contended.
     channel: Mutex<Channel>,
     book: Arc<Book>,
     now: Arc<AtomicU64>,
@@ -53,17 +55,17 @@ impl Successors {
         Successors { volume: Arc::downgrade(volume), channel, book, now, waiting }
     }
 
-    /// A request that the next end of another brings forth.
+    /// Adds a request to be submitted by the next completion.
     pub fn put(&self, request: Request) {
         self.waiting.lock().push_back(request);
     }
 
-    /// There will be no more ends that a request follows from.
+    /// Drops the waiting requests, because no completion will submit them.
     pub fn clear(&self) {
         self.waiting.lock().clear();
     }
 
-    /// Another request has ended: this is called by its completion function.
+    /// Called by the completion function of another request.
     pub fn one_has_ended(&self) {
         let next = self.waiting.lock().pop_front();
         if let (Some(request), Some(volume)) = (next, self.volume.upgrade()) {

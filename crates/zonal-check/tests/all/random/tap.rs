@@ -1,4 +1,4 @@
-//! A wrapper that tells an observer what goes into a device and what comes out.
+//! A wrapper that reports the commands and completions of a device to an observer.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -9,30 +9,30 @@ use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneIndex};
 use zonal_io::changes::ZoneSetting;
 use zonal_io::device::{Command, CommandResult, Completed, Context, Device, Submitted, Wrapper};
 
-/// Request and number of its sector: what every sector that is written says of itself.
+/// Request number and sector index that every written sector carries.
 pub type Tag = (u64, u64);
 
-/// Sectors that no request has written, and zeroes.
+/// Tag of zeroes and of sectors that no request has written.
 pub const ZERO: Tag = (0, 0);
 
-/// Numbers the events of a run: the one order that all observers share.
+/// Numbers of the events of a run, shared by all observers.
 #[derive(Clone, Default)]
 pub struct Steps(Arc<AtomicU64>);
 
 impl Steps {
-    /// The next event.
+    /// Number of the next event.
     pub fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
     }
 }
 
-/// A command as it was submitted.
+/// A command as submitted.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub began: u64,
     pub op: Op,
     pub sector: Sector,
-    /// What its sectors say after it, if it writes or discards.
+    /// Tags of its sectors afterwards, if it writes or discards.
     pub tags: Vec<Tag>,
 }
 
@@ -53,26 +53,26 @@ impl Seen {
     }
 }
 
-/// Hears of a device's commands.
+/// Observer of a device's commands.
 pub trait Observer: Send + Sync {
-    /// A command goes to the device.
+    /// A command is issued to the device.
     fn begins(&self, _seen: &Seen) {}
-    /// The device had no room for it: it has not happened.
+    /// The device's queue was full: the command was not executed.
     fn is_busy(&self, _seen: &Seen) {}
-    /// It was answered.
+    /// The command completed.
     fn ends(&self, seen: &Seen, result: &CommandResult);
-    /// A zone has become this without a command.
+    /// The state of a zone was set without a command.
     fn is_set(&self, _step: u64, _zone: ZoneIndex, _to: ZoneSetting) {}
 }
 
-/// See the module. With `ZONAL_TRACE` set, a reader may follow its output.
+/// A wrapper with an observer. See the module. Prints a trace if `ZONAL_TRACE` is set.
 pub struct Tap<O> {
     inner: Arc<dyn Device>,
-    /// Who reads along is told which of the taps it is.
+    /// Name of the tap in the trace.
     trace: Option<&'static str>,
     observer: Arc<O>,
     steps: Steps,
-    /// Commands at the device, and what the host wants back with them.
+    /// Commands in flight, with the host's context.
     taken: Mutex<BTreeMap<u64, (Seen, Option<Context>)>>,
 }
 

@@ -1,4 +1,4 @@
-//! What the drive really did, seen from just above it: below the faults, so that nothing is hidden.
+//! Actions of the drive, observed just above it: below the faults, so that nothing is hidden.
 
 use crate::random::tap::{Observer, Seen, Tag, ZERO};
 use parking_lot::Mutex;
@@ -7,47 +7,47 @@ use zonal_core::{Geometry, Op, Sector, ZoneIndex};
 use zonal_io::changes::ZoneSetting;
 use zonal_io::device::{CommandResult, Output};
 
-/// Commands that the drive has executed. A drive executes a command when it is submitted, and answers later: the order of
-/// submission is the order of execution.
+/// Commands executed by the drive. It executes a command at submission and completes it later, so
+/// the order of submission is the order of execution.
 pub struct Truth {
     geometry: Geometry,
     done: Mutex<Vec<Seen>>,
     set: Mutex<Vec<(u64, ZoneIndex, ZoneSetting)>>,
 }
 
-/// How a zone's life began.
+/// Start of a zone's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Birth {
-    /// It was so when the run began.
+    /// State at the start of the run.
     New,
     Reset,
-    /// Its data went with a command that takes it offline.
+    /// Its data was lost by a command that takes it offline.
     Offline,
-    /// Its data went without a command.
+    /// Its data was lost without a command.
     Fall,
 }
 
 /// A zone between two losses of its data.
 #[derive(Clone, Debug)]
 pub struct Life {
-    /// When it began and ended.
+    /// Steps of its start and end.
     pub from: u64,
     pub to: u64,
     pub birth: Birth,
-    /// Who wrote its sectors.
+    /// Tags of its sectors.
     pub sectors: Vec<Option<Tag>>,
     pub is_finished: bool,
 }
 
-/// All that happened, in order.
+/// Complete history of a run, in order.
 pub struct History {
-    /// Of each zone. A conventional one has none.
+    /// Lives of each zone; none for conventional zones.
     pub lives: Vec<Vec<Life>>,
-    /// What each sector held from when on.
+    /// Contents of each sector, each with its first step.
     pub sectors: Vec<Vec<(u64, Tag)>>,
-    /// Sectors that were written for each request.
+    /// Number of sectors written for each request.
     pub written: BTreeMap<u64, u32>,
-    /// Zones that take no reset now.
+    /// Zones that currently cannot be reset.
     fallen: BTreeMap<ZoneIndex, ZoneSetting>,
 }
 
@@ -71,10 +71,10 @@ impl Truth {
         Truth { geometry, done: Mutex::default(), set: Mutex::default() }
     }
 
-    /// What it all came to.
+    /// Computes the history.
     ///
     /// # Errors
-    /// A write over a write, in one life of a zone: no drive does that.
+    /// A sector written twice in one life of a zone, which no drive does.
     pub fn history(&self) -> Result<History, String> {
         let mut done = self.done.lock().clone();
         done.sort_by_key(|seen| seen.began);
@@ -106,7 +106,7 @@ impl Life {
         Life { from, birth, to: u64::MAX, sectors: vec![None; capacity as usize], is_finished: false }
     }
 
-    /// Where the pointer has to be.
+    /// Expected write pointer.
     pub fn pointer(&self) -> u32 {
         self.sectors.iter().take_while(|s| s.is_some()).count() as u32
     }
@@ -137,7 +137,7 @@ impl History {
     fn set(&mut self, g: &Geometry, step: u64, zone: ZoneIndex, to: ZoneSetting) {
         match to {
             ZoneSetting::Restored => {
-                // A zone that was finished before its end takes writes again where its data ends.
+                // A zone that was finished early is writable again from the end of its data.
                 if self.fallen.remove(&zone).is_some() {
                     self.life(zone).is_finished = false;
                 }
@@ -151,7 +151,7 @@ impl History {
         }
     }
 
-    /// What `seen` has left in its sectors.
+    /// Records the tags that `seen` has left in its sectors.
     fn note_sectors(&mut self, seen: &Seen) {
         for (n, tag) in seen.tags.iter().enumerate() {
             self.sectors[seen.sector.0 as usize + n].push((seen.began, *tag));
