@@ -1,4 +1,4 @@
-//! Requests that would rather fail than wait.
+//! Requests that fail instead of waiting.
 
 use super::*;
 
@@ -66,7 +66,8 @@ fn h18_management_waits_whatever_it_asked_for() {
     }
 }
 
-/// Only such requests come to a zone whose pointer the device could not tell. They make it ask again.
+/// Only such requests are submitted to a zone with an unknown write pointer. They trigger another
+/// report.
 #[test]
 fn u14_zone_of_unknown_pointer_asks_again_for_those_that_do_not_wait() {
     let rig = Rig::per_zone();

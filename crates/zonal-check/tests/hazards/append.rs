@@ -98,7 +98,7 @@ fn h23_append_beyond_the_largest_is_refused_and_never_split() {
     }
 }
 
-/// The other mode is native: what it cannot do must not have been admitted.
+/// The other mode has native appends: an append too long for them must not have been admitted.
 #[test]
 fn h23_longest_append_of_one_mode_is_possible_in_the_next() {
     let rig = Rig::per_zone();
@@ -112,9 +112,9 @@ fn h23_longest_append_of_one_mode_is_possible_in_the_next() {
     assert_eq!(rig.asked().iter().filter(|c| c.0 == Op::Append).count(), 2);
 }
 
-/// An append that may not wait takes its place back, though another append has gone out after it. So the other append
-/// lies before the place that it was given. When the device does not say what became of it, it is looked for where the
-/// zone ends.
+/// A no-wait append gives back its place after another append has been issued behind it, so the
+/// other one is written before its assigned place. If its result is uncertain, it is looked for at
+/// the end of the zone.
 #[test]
 fn u45_append_behind_one_that_was_withdrawn_is_looked_for_where_it_can_be() {
     let script = Arc::new(Script::new(script::info()));

@@ -1,4 +1,5 @@
-//! More zones than the drive may have open or active: who waits, who makes room, and who is told that no zone will.
+//! More zones than the drive allows to be open or active: which zones wait, which make room, and
+//! which requests fail.
 
 use super::*;
 use zonal_core::Nanos;
@@ -19,12 +20,12 @@ fn limited(open_max: u32, active_max: u32, mode: WriteMode, budget: BudgetOption
     Rig::on(Arc::new(Script::new(info)), options)
 }
 
-/// Two zones may be open.
+/// A rig with two open zones at most.
 fn two_open(mode: WriteMode, policy: Policy) -> Rig {
     limited(2, 0, mode, at_once(policy))
 }
 
-/// Writes the start of each zone and lets that end.
+/// Writes the start of each zone, and waits for completion.
 fn begin(rig: &Rig, zones: &[u32]) {
     for &zone in zones {
         let token = rig.write(zone, 0, 8);
@@ -40,7 +41,7 @@ fn fill(rig: &Rig, zone: u32, offset: u32) {
     assert!(tokens.iter().all(|&t| rig.end(t) == Some(DONE)), "zone {zone}");
 }
 
-/// What the volume keeps is what the drive says.
+/// Asserts that the budget agrees with the zone states of the drive.
 fn assert_books(rig: &Rig) {
     rig.settle();
     let zones = rig.volume.info().geometry.zones();
@@ -48,7 +49,7 @@ fn assert_books(rig: &Rig) {
     assert_eq!(rig.volume.check_budget(&described), Ok(()));
 }
 
-/// The zones that a request was refused for.
+/// Zones named by the error of a refused request.
 fn holders(rig: &Rig, token: u64) -> Vec<u32> {
     match rig.end(token) {
         Some(Err(RequestError::NoSlot { holders, .. })) => holders.named().iter().map(|z| z.0).collect(),
@@ -131,7 +132,7 @@ fn u31_writer_between_two_writes_does_not_count_as_gone() {
     let waits = rig.write(2, 0, 8);
     rig.script.style(|_| Style::Now(Answer::Obey));
     for (n, offset) in (1..).zip((8..CAPACITY).step_by(8)) {
-        // Looked at only while nothing is under way, but written each time.
+        // Polled only while nothing is in flight, but written each time.
         rig.write(1, offset, 8);
         rig.volume.poll(Nanos(n * 900));
         rig.volume.poll(Nanos(n * 900));
@@ -303,7 +304,7 @@ fn u35_greedy_writer_leaves_the_slots_of_another_class_alone() {
     rig.settle();
     assert_eq!(rig.end(token), Some(DONE));
     assert_eq!(rig.end(greedy[0]), Some(DONE));
-    // Nothing fills a zone, so the greedy one is told.
+    // No write fills a zone, so the greedy one fails.
     assert_eq!(holders(&rig, greedy[1]), [1, 7]);
     assert_books(&rig);
 }
@@ -360,7 +361,7 @@ fn u36_cancelled_wait_of_a_held_zone_leaves_the_line() {
     rig.settle();
     drop(withdrawal);
     assert_eq!((rig.ends([last, busy]), rig.end(waits)), ([DONE; 2], Some(Err(RequestError::Cancelled))));
-    // The slot that zone 1 gave up when it was full is free.
+    // The slot that zone 1 released when it became full is free.
     begin(&rig, &[4]);
     assert_books(&rig);
 }

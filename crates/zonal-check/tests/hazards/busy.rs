@@ -1,4 +1,5 @@
-//! Busy is what is at the device: nothing else may clear it, and nothing lets a second write out meanwhile.
+//! Busy means that a command is at the device: nothing else may clear it, and no second write may
+//! be issued meanwhile.
 
 use super::*;
 
@@ -11,7 +12,7 @@ fn h09_reset_waits_for_the_write_at_the_device_and_aborts_those_that_wait() {
         let reset = rig.reset(1);
         assert_eq!(waiting.map(|t| rig.end(t)), [Some(aborted(1)), Some(aborted(1))]);
         let after = rig.write(1, 0, 4);
-        // The device insists on one at a time.
+        // The scripted device enforces one at a time.
         assert_eq!(rig.script.pending().len(), 1);
         rig.settle();
         assert_eq!(rig.ends([out, reset, after]), [DONE; 3]);
@@ -32,7 +33,8 @@ fn h09_finish_waits_like_a_reset() {
     assert_eq!(rig.asked().last(), Some(&(Op::ZoneFinish, 1, 0, 0)));
 }
 
-/// Two appends go out and the look for a third finds none: the zone has no waiters, and is as busy as before.
+/// After two appends have been issued, a check of the queue finds no third one: the zone has no
+/// waiters, and stays busy.
 #[test]
 fn h10_look_that_finds_nobody_leaves_the_zone_busy() {
     let rig = Rig::append_mode();
@@ -51,10 +53,10 @@ fn h10_look_that_finds_nobody_leaves_the_zone_busy() {
 fn h12_misplaced_write_errs_alone_whether_it_waited_or_not() {
     for mode in PLUGGED {
         let rig = Rig::new(script::info(), mode);
-        // At once, in an idle zone.
+        // Immediately, in an idle zone.
         let stray = rig.write(1, 20, 8);
         assert_eq!(rig.end(stray), Some(misplaced(1, 0, 20)));
-        // In a zone where others wait before and after.
+        // In a zone with requests waiting before and after it.
         let before = [rig.write(1, 0, 8), rig.write(1, 8, 8)];
         let stray = rig.write(1, 40, 8);
         let behind = [rig.write(1, 16, 8), rig.append(1, 8)];
@@ -67,7 +69,8 @@ fn h12_misplaced_write_errs_alone_whether_it_waited_or_not() {
     }
 }
 
-/// What met a full queue keeps its place: writes after it wait, and it is not decided upon again.
+/// A write that met a full device queue keeps its place: later writes wait, and it is not admitted
+/// again.
 #[test]
 fn h26_write_that_met_a_full_queue_keeps_its_place() {
     for mode in PLUGGED {

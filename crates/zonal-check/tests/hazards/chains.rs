@@ -1,11 +1,12 @@
-//! Waiting writes that follow one another without another look at the queue, and what keeps them from it.
+//! Chains: waiting writes issued one by another without a look at the queue, and the events that
+//! interrupt them.
 
 use super::*;
 use zonal_check::script::Seen;
 use zonal_core::Nanos;
 
-/// A chain under way: writes of four sectors each, of which the first has ended, the second is at the device, and the
-/// others are promised their places after it.
+/// A chain in progress: writes of four sectors each. The first has ended, the second is at the
+/// device, and the others have their places assigned behind it.
 struct Chain {
     rig: Rig,
     tokens: Vec<u64>,
@@ -14,25 +15,25 @@ struct Chain {
 
 const SECTORS: u32 = 4;
 const WRITES: u32 = 6;
-/// Where a chain ends.
+/// End of the chain.
 const END: u32 = WRITES * SECTORS;
 
 impl Chain {
-    /// In zone 1 of a device that is made like this.
+    /// Starts a chain in zone 1.
     fn new(mode: WriteMode, appends: bool) -> Chain {
         let rig = unmerged(script::info(), mode);
         let tokens = chain_in(&rig, 1, appends);
         Chain { rig, tokens, appends }
     }
 
-    /// Both kinds of writes that follow one another, in every mode in which they do.
+    /// Chains of both kinds of writes, in every mode that has them.
     fn all() -> [Chain; 5] {
         use WriteMode::{Append, PerZone, Qd1};
         [(PerZone, true), (PerZone, false), (Qd1, true), (Qd1, false), (Append, false)]
             .map(|(mode, appends)| Chain::new(mode, appends))
     }
 
-    /// How a write that went to this offset ended well.
+    /// Successful result of a write at this offset.
     fn done(&self, offset: u32) -> End {
         if self.appends { appended(&self.rig, 1, offset) } else { DONE }
     }
@@ -41,7 +42,7 @@ impl Chain {
         self.rig.end(self.tokens[n])
     }
 
-    /// Asserts that the writes from `n` on ended well and lie one after the other from `offset` on.
+    /// Asserts that the writes from `n` on succeeded and are contiguous from `offset` on.
     fn assert_in_order(&self, n: usize, offset: u32) {
         for (token, at) in self.tokens[n..].iter().zip((offset..).step_by(SECTORS as usize)) {
             assert_eq!(self.rig.end(*token), Some(self.done(at)));
@@ -60,7 +61,8 @@ fn chain_in(rig: &Rig, zone: u32, appends: bool) -> Vec<u64> {
     tokens
 }
 
-/// The premise of all that follows: one write is at the device, no write is in the queue, and the pointer is after all.
+/// Precondition of all tests here: one write is at the device, none is in the queue, and the write
+/// pointer is behind all of them.
 fn assert_promised(rig: &Rig, zone: u32, end: u32) {
     let plug = rig.plug(zone).map(|p| (p.references, p.pending, p.write_pointer));
     assert_eq!(plug, Some((2, 0, end)), "no chain is under way");
@@ -120,7 +122,7 @@ fn u15_reset_or_finish_goes_out_behind_the_one_write_at_the_device() {
 
 #[test]
 fn u15_reset_of_all_zones_goes_out_behind_the_one_write_at_each() {
-    // In mode qd1 the other zone would not have one.
+    // In mode qd1 the other zone would have no chain.
     for chain in Chain::all().into_iter().filter(|c| c.rig.volume.mode().0 != WriteMode::Qd1) {
         let rig = &chain.rig;
         let other = chain_in(rig, 2, chain.appends);
@@ -141,7 +143,7 @@ fn u15_reset_of_all_zones_goes_out_behind_the_one_write_at_each() {
     }
 }
 
-/// The places that were promised are free again: the zone stands after the last write that went out.
+/// The assigned places are free again: the write pointer is behind the last issued write.
 #[test]
 fn u15_reset_that_fails_leaves_the_pointer_behind_what_went_out() {
     for chain in Chain::all() {
@@ -157,7 +159,7 @@ fn u15_reset_that_fails_leaves_the_pointer_behind_what_went_out() {
     }
 }
 
-/// A reset needs no known pointer, and those that it aborts are not told of a loss.
+/// A reset needs no known write pointer, and the writes that it aborts are not reported as lost.
 #[test]
 fn u15_reset_behind_a_write_that_fails_aborts_the_chain_and_asks_for_nothing() {
     for chain in Chain::all() {
@@ -209,7 +211,7 @@ fn u16_appends_behind_one_that_fails_in_a_chain_go_on_in_their_order() {
     assert_eq!(rig.resyncs(), 1);
 }
 
-/// Appends take the room, positional writes after the loss learn what was lost.
+/// Appends fill the gap; positional writes behind the loss fail with the lost position.
 #[test]
 fn u16_mixed_chain_with_a_failure_ends_each_write_by_its_kind() {
     let rig = unmerged(script::info(), WriteMode::PerZone);
@@ -249,7 +251,7 @@ fn u16_resynchronisation_on_request_breaks_a_chain_and_nothing_is_lost() {
     }
 }
 
-/// Another writer has written to the zone: appends go where it stands now.
+/// Another writer has written to the zone: appends continue at the new write pointer.
 #[test]
 fn u16_appends_of_a_broken_chain_go_where_the_zone_stands() {
     let chain = Chain::new(WriteMode::PerZone, true);
@@ -264,7 +266,7 @@ fn u16_appends_of_a_broken_chain_go_where_the_zone_stands() {
 #[test]
 fn u16_zeroes_in_a_chain_that_the_device_does_not_know_are_written_in_their_place() {
     for mode in PLUGGED {
-        // At the head of the chain, in its middle, at its end.
+        // At the head of the chain, in its middle, and at its end.
         for place in [1, 3, 5] {
             let rig = unmerged(script::info(), mode);
             let tokens = [0, 1, 2, 3, 4, 5].map(|n| {
@@ -306,7 +308,7 @@ fn u17_chain_over_a_full_queue_goes_on_in_order() {
     }
 }
 
-/// What has not gone out waits until the switch and goes out as the new mode has it.
+/// Unissued writes wait for the switch and are issued by the rules of the new mode.
 #[test]
 fn u17_chain_under_a_switch_of_the_mode_goes_on_in_the_new_one() {
     for to in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
@@ -330,7 +332,7 @@ fn u17_chain_under_a_switch_of_the_mode_goes_on_in_the_new_one() {
     }
 }
 
-/// The write that the full queue keeps was decided upon and goes out, the writes after it do not.
+/// The write kept by the full queue has been admitted and is issued; later writes are not.
 #[test]
 fn u17_reset_while_a_chain_meets_a_full_queue_waits_for_one_write() {
     for chain in Chain::all() {
@@ -349,7 +351,8 @@ fn u17_reset_while_a_chain_meets_a_full_queue_waits_for_one_write() {
     }
 }
 
-/// Writes that end at once, in two zones: a chain does not lengthen a zone's turn, and what is cut off from it is not lost.
+/// Writes that complete inline, in two zones: a chain does not extend a zone's work budget, and
+/// writes cut off from it are not lost.
 #[test]
 fn u17_chain_ends_with_the_turn_and_goes_on_in_the_next() {
     const COUNT: u32 = 300;

@@ -1,4 +1,4 @@
-//! Who hears of an end, where, and how many at a time.
+//! Delivery of completions: recipient, context, and number at a time.
 
 use super::*;
 use parking_lot::Mutex;
@@ -14,7 +14,7 @@ use zonal_io::linear::Linear;
 use zonal_io::trace::Trace;
 use zonal_io::volume::{Channel, TURN_MAX, Volume};
 
-/// A device that ends everything at once and keeps nothing.
+/// A device that completes everything inline and keeps no data.
 fn null() -> Arc<Volume> {
     let device = Arc::new(Emulated::new("null:", &EmulatedOptions::default(), Null).unwrap());
     Arc::new(
@@ -36,7 +36,7 @@ fn count(counter: &AtomicUsize) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Every place from which callers are told: they may look at the volume, submit and poll there.
+/// Every context in which completion functions run: they may query the volume, submit and poll.
 #[test]
 fn h32_caller_may_use_the_volume_wherever_it_is_told() {
     type Scene = fn(&Rig, &Channel);
@@ -96,7 +96,8 @@ fn h32_caller_may_use_the_volume_wherever_it_is_told() {
     }
 }
 
-/// A chain of writes, each submitted by the end of the one before, on a device that ends them at once.
+/// A chain of writes, each submitted by the completion of the previous one, on a device that
+/// completes inline.
 #[test]
 fn u01_chain_of_ends_does_not_nest() {
     const LEVELS: u64 = 100_000;
@@ -111,7 +112,7 @@ fn u01_chain_of_ends_does_not_nest() {
         let n = counted.fetch_add(1, Ordering::Relaxed) as u64 + 1;
         if n < LEVELS {
             let (volume, channel): (Arc<Volume>, _) = (chain.0.upgrade().unwrap(), chain.1.try_lock());
-            // The lock is held while a request is submitted, and no end may be told inside of that.
+            // The lock is held during a submission, so no completion function may run inside of it.
             let channel = channel.expect("an end inside a submission");
             volume.submit(Nanos(0), channel.as_ref().unwrap(), Request::write(Sector(n), 1, payload(0, 1)));
         }
@@ -134,7 +135,7 @@ fn u01_chain_of_ends_does_not_nest() {
     assert!(polls >= LEVELS as usize / TURN_MAX - 1, "each call had its share: {polls}");
 }
 
-/// A thousand requests that end together are delivered in shares, by the thread that calls.
+/// A thousand requests that complete together are delivered in portions, by the calling thread.
 #[test]
 fn u03_call_delivers_no_more_than_its_share() {
     const COUNT: u32 = 1000;
@@ -215,7 +216,7 @@ fn u04_deferred_channel_is_told_by_polls_only() {
     assert_eq!(*told.lock(), [0, 1, 3, 2]);
 }
 
-/// Requests of a closed channel end like any other; then its function is given up.
+/// Requests of a closed channel complete normally; then its function is dropped.
 #[test]
 fn u05_closed_channel_hears_of_what_is_outstanding() {
     let rig = Rig::per_zone();
@@ -234,8 +235,8 @@ fn u05_closed_channel_hears_of_what_is_outstanding() {
     assert_eq!(Arc::strong_count(&told), 1, "opening one gives up those that are over");
 }
 
-/// A volume that goes takes what has not ended with it: no caller is told, and buffers are free again. A channel to
-/// which the device's requests still point is not.
+/// Dropping a volume drops its unfinished requests: no caller is notified, and buffers are freed. A
+/// channel referenced by requests at the device is kept.
 #[test]
 fn u06_dropped_volume_tells_nobody_and_frees_the_buffers() {
     let script = Arc::new(Script::new(script::info()));
@@ -262,7 +263,8 @@ fn u06_dropped_volume_tells_nobody_and_frees_the_buffers() {
     drop(volume);
     drop((channel, idle));
     assert_eq!((Arc::strong_count(&told), Arc::strong_count(&idle_told)), (2, 1));
-    // What waited is free again; what is at the device is the device's until it is done.
+    // Buffers of waiting requests are free; that of the request at the device is kept until the
+    // device completes it.
     let mut free: Vec<_> = (0..4).map(|_| buf().as_ptr() as usize).collect();
     free.sort_unstable();
     assert!(free.iter().all(|a| *a != addresses[0]), "still at the device");
@@ -274,12 +276,12 @@ fn u06_dropped_volume_tells_nobody_and_frees_the_buffers() {
     assert_eq!(script.zone(1).1, 8, "it was carried out");
 }
 
-/// Wrappers keep what the device knows by a number of theirs. They go with their volume, and the device continues with
-/// the bytes of the command that it has.
+/// Wrappers track the device's commands by numbers of their own. They are dropped with their
+/// volume, while the device continues with the bytes of its command.
 #[test]
 fn u44_bytes_at_the_device_outlive_the_wrapper_that_sent_them() {
     type Wrap = fn(Arc<Script>) -> Arc<dyn Device>;
-    // A rule that may yet fire has commands looked after.
+    // A rule that may still fire makes the wrapper track commands.
     let fault: Wrap = |script| {
         let fault = Fault::new(script, Plan::default());
         fault.inject(Rule::new(Effect::Busy).on(Ops::of(&[Op::Flush])));
@@ -305,8 +307,8 @@ fn u44_bytes_at_the_device_outlive_the_wrapper_that_sent_them() {
     }
 }
 
-/// A completion function panics in the middle of whatever the call had to do. The caller of the call gets the panic, and
-/// everything else continues as if nothing had happened.
+/// A completion function panics during any work of a call. The caller gets the panic, and
+/// everything else continues unaffected.
 #[test]
 fn u07_panic_of_a_completion_function_harms_nobody_else() {
     let rig = Rig::per_zone();
@@ -316,7 +318,7 @@ fn u07_panic_of_a_completion_function_harms_nobody_else() {
         rig.volume.submit(Nanos(0), &panics, request);
         token
     };
-    // In the middle of a merged command, and of several commands that one poll reaps.
+    // In the middle of a merged command, and of several commands reaped by one poll.
     let first = rig.write(1, 0, 4);
     let before = rig.write(1, 4, 4);
     let middle = panicking(rig.write_request(1, 8, 4));
@@ -328,7 +330,7 @@ fn u07_panic_of_a_completion_function_harms_nobody_else() {
     }
     expect_panic(middle, || rig.rest());
     assert_eq!(rig.ends([first, before, after, other]), [DONE, DONE, DONE, DONE]);
-    // While a reset aborts: the reset goes out all the same.
+    // While a reset aborts writes: the reset is issued all the same.
     let out = rig.write(1, 16, 4);
     let waiting = panicking(rig.write_request(1, 20, 4));
     let reset = rig.token();
@@ -346,8 +348,8 @@ fn expect_panic(token: u64, what: impl FnOnce()) {
     assert_eq!(panic.downcast_ref::<String>(), Some(&format!("told of {token}")));
 }
 
-/// The panic of another channel's function passes through a submission: the submitter's channel is not given up while
-/// that request is outstanding.
+/// The panic of another channel's function passes through a submission: the submitter's channel is
+/// not dropped while that request is outstanding.
 #[test]
 fn u07_panic_does_not_make_a_channel_lose_count() {
     struct Gone(Arc<AtomicBool>);
@@ -391,7 +393,7 @@ fn u11_channel_of_another_volume_is_refused() {
     assert_eq!(*told.lock(), [refused(RequestError::Invalid("the channel belongs to another volume"))]);
 }
 
-/// The buffer comes back as it was sent, also from a request in several commands or across zones.
+/// The buffer is returned as submitted, also by a request of several commands or across zones.
 #[test]
 fn buffers_come_back_whole() {
     let rig = Rig::new(whole_zones(), WriteMode::PerZone);

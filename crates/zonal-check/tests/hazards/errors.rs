@@ -1,4 +1,4 @@
-//! After a failed write.
+//! Behaviour after a failed write.
 
 use super::*;
 use zonal_check::script::reported;
@@ -15,7 +15,7 @@ fn h25_nobody_waits_for_the_report_but_the_zone_itself() {
             assert_eq!(rig.end(lost), None, "what became of it is decided by the pointer");
             let report = rig.script.pending().pop().unwrap();
             assert!(report.resync);
-            // Every other zone takes writes, those that share a lock with this one included.
+            // Every other zone accepts writes, including those that share a lock with this one.
             for zone in 2..8 {
                 let other = rig.write(zone, 0, 8);
                 rig.finish(1, Answer::Obey);
@@ -155,7 +155,7 @@ fn h37_zone_reset_behind_the_volumes_back_is_found_when_asked_for() {
         let write = rig.write(1, 0, 8);
         rig.settle();
         assert_eq!(rig.end(write), Some(DONE));
-        // Where no caller asks for a resync, one write fails and the next succeeds.
+        // Without a resync by a caller, one write fails and the next succeeds.
         rig.script.set_zone(1, ZoneCondition::Empty, 0);
         rig.script.allow_misplaced();
         let stale = rig.write(1, 8, 8);
@@ -167,7 +167,7 @@ fn h37_zone_reset_behind_the_volumes_back_is_found_when_asked_for() {
     }
 }
 
-/// What a device says of a zone is checked like all input.
+/// Reports of a device are validated like all input.
 #[test]
 fn h37_report_that_cannot_be_is_no_answer() {
     let rig = Rig::per_zone();
@@ -221,7 +221,7 @@ fn zone_whose_device_does_not_answer_fails_its_waiters_and_asks_for_the_next_one
         let next = rig.write(1, 0, 8);
         rig.settle();
         assert_eq!((rig.end(next), rig.resyncs()), (Some(DONE), 2));
-        // A reset needs no known pointer.
+        // A reset needs no known write pointer.
         rig.write(1, 8, 8);
         rig.step(MEDIUM);
         rig.step(MEDIUM);

@@ -1,4 +1,4 @@
-//! From a plug's first write to its last.
+//! Life of a plug, from its first write to its last.
 
 use super::*;
 use parking_lot::Mutex;
@@ -30,8 +30,8 @@ fn h02_zone_filled_by_writes_that_end_at_once_has_no_plug() {
     }
 }
 
-/// A zone whose turn was over is on the ready list. By the time it is looked at there, a new write has brought it on:
-/// the stale entry finds it busy and leaves it alone.
+/// A zone is on the ready list because its work budget ran out. Before its entry is processed, a
+/// new write makes progress in the zone: the stale entry finds it busy and does nothing.
 #[test]
 fn h03_stale_place_on_the_ready_list_issues_nothing() {
     const TURN: u32 = zonal_io::volume::TURN_MAX as u32;
@@ -41,7 +41,8 @@ fn h03_stale_place_on_the_ready_list_issues_nothing() {
     let late = rig.write_request(1, 2 * TURN, 1);
     let late_token = late.token;
     let (late, other, volume) = (Mutex::new(Some(late)), Mutex::new(rig.also(|_| {})), rig.volume.clone());
-    // Told of the first write, when the turn that followed it is over, the completion function writes again.
+    // The completion function of the first write runs when the budget has run out, and writes
+    // again.
     let witness = rig.also(move |_| {
         let late = late.lock().take().expect("told once");
         volume.submit(Nanos(0), &other.lock(), late);
@@ -66,7 +67,7 @@ fn h03_stale_place_on_the_ready_list_issues_nothing() {
     assert_eq!(rig.plug(1).map(|p| (p.references, p.pending)), Some((1, 0)));
 }
 
-/// A plug's queue goes from zone to zone. The next one does not inherit what befell the last.
+/// A plug's queue is reused by other zones. The next one does not inherit the state of the last.
 #[test]
 fn h04_reused_queue_knows_nothing_of_its_last_zone() {
     let rig = Rig::per_zone();
@@ -101,7 +102,7 @@ fn h07_reset_zone_takes_writes_at_its_start_again() {
         rig.write(1, 0, 12);
         rig.settle();
         let reset = rig.reset(1);
-        // A write that waits for the reset, and a write that comes after it.
+        // A write that waits for the reset, and a later one.
         let waited = rig.write(1, 0, 8);
         rig.settle();
         let after = rig.write(1, 8, 8);
@@ -112,8 +113,8 @@ fn h07_reset_zone_takes_writes_at_its_start_again() {
     }
 }
 
-/// The caller that hears of the write that filled the zone may reset it and write again at once: the plug knows of the
-/// end before any caller does.
+/// On completion of the write that filled the zone, the caller may reset it and write again at
+/// once: the plug is updated before any caller is notified.
 #[test]
 fn h08_plug_is_up_to_date_when_the_caller_hears() {
     for (style, mode) in [Style::Later, Style::Now(Answer::Obey)].iter().flat_map(|s| PLUGGED.map(|m| (s, m)))

@@ -1,6 +1,8 @@
-//! Known mistakes of write paths to zoned devices, one test or more for each that can be made here.
+//! Known mistakes of write paths to zoned devices, with at least one test for each that can be
+//! reproduced here.
 //!
-//! A test is named after its number in docs/HAZARDS.md: `h` for those that others have met, `u` for our own.
+//! A test is named after its number in docs/HAZARDS.md: `h` for mistakes known from elsewhere, `u`
+//! for our own.
 
 mod admission;
 mod append;
@@ -34,10 +36,10 @@ use zonal_core::{
 use zonal_io::device::{DeviceInfo, Output};
 use zonal_io::volume::{Request, VolumeOptions, WriteMode};
 
-/// The modes that put writes through plugs.
+/// Modes that send writes through plugs.
 const PLUGGED: [WriteMode; 2] = [WriteMode::PerZone, WriteMode::Append];
 
-/// Longest that a scene may take that a mistake keeps from ending: it takes milliseconds.
+/// Longest time of a scene, in case a mistake makes it hang. It normally takes milliseconds.
 const SCENE_MAX: Duration = Duration::from_secs(20);
 
 const MEDIUM: Answer = Answer::Refuse(DeviceError::Medium);
@@ -70,13 +72,15 @@ fn appended(rig: &Rig, zone: u32, offset: u32) -> End {
     Ok(Output::Appended(rig.sector(zone, offset)))
 }
 
-/// [`script::info`] with zones that can be written to their end, so that a write may continue into the next.
+/// [`script::info`] with zones that are writable to their end, so that a write may continue into
+/// the next.
 fn whole_zones() -> DeviceInfo {
     let geometry = Geometry::new(Sectors(8 * ZONE), Sectors(ZONE), Sectors(0), 1).unwrap();
     DeviceInfo { geometry, ..script::info() }
 }
 
-/// Plays a scene on a thread of its own, and fails if it does not end: a call that does not return leaves nothing to count.
+/// Runs a scene on a thread of its own, and fails if it does not end: a hanging call could not be
+/// detected otherwise.
 fn ends(scene: impl FnOnce() + Send + 'static) {
     let (over, end) = mpsc::channel();
     let player = std::thread::spawn(move || {
@@ -90,7 +94,7 @@ fn ends(scene: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// A rig that does not merge, nor park.
+/// A rig without merging or parking.
 fn unmerged(info: DeviceInfo, mode: WriteMode) -> Rig {
     Rig::on(
         Arc::new(Script::new(info)),

@@ -1,4 +1,4 @@
-//! Resets, finishes and their kin.
+//! Resets, finishes and similar operations.
 
 use super::*;
 
@@ -50,7 +50,8 @@ fn resets_of_all_zones_take_turns() {
     rig.settle();
     assert_eq!(rig.ends(all), [DONE; 3]);
     assert_eq!(rig.ends([zone]), [DONE]);
-    // It came after the first and before the others began: one of them took it along, or none.
+    // It was submitted after the first reset and before the others began: one of those aborted it,
+    // or none.
     assert!(matches!(rig.end(after), Some(Ok(Output::Done)) | Some(Err(RequestError::Aborted { .. }))));
     assert_eq!(rig.volume.plugs().iter().filter(|p| p.pending > 0).count(), 0);
 }
@@ -88,7 +89,8 @@ fn h38_management_of_a_conventional_zone_does_not_reach_the_device() {
     }
 }
 
-/// The zone is found to be read-only while the reset of all zones waits for the report. It is let go like the others.
+/// The zone is found to be read-only while the reset of all zones waits for the report. It is
+/// released like the others.
 #[test]
 fn u13_zone_that_changes_its_class_under_a_reset_of_all_zones_is_released() {
     for condition in [ZoneCondition::ReadOnly, ZoneCondition::Offline] {
@@ -104,7 +106,7 @@ fn u13_zone_that_changes_its_class_under_a_reset_of_all_zones_is_released() {
         assert_eq!(rig.end(reset), Some(failed(DeviceError::Zone(ZoneError::InvalidTransition))));
         let plug = rig.plug(1);
         assert_eq!(plug, None);
-        // And the other way round: it can be written again, and says so in the middle of the next one.
+        // Conversely, the zone becomes writable, which is reported during the next reset.
         rig.write(2, 0, 8);
         let all = rig.submit(Request::reset_all());
         rig.script.set_zone(1, ZoneCondition::Empty, 0);

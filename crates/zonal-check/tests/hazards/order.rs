@@ -35,7 +35,8 @@ fn h27_parts_of_a_write_across_zones_come_in_ascending_order_before_later_writes
 #[test]
 fn h27_write_across_zones_ends_once_with_the_error_of_its_lowest_address() {
     let rig = Rig::new(whole_zones(), WriteMode::PerZone);
-    // Zone 1 is not at its last sectors: that part is refused, the other is written.
+    // The write pointer of zone 1 is not at its last sectors: that part is refused, the other is
+    // written.
     let across = rig.write(1, 56, 16);
     rig.settle();
     let error = DeviceError::Zone(ZoneError::InvalidWrite);

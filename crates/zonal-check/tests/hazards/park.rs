@@ -1,4 +1,4 @@
-//! Writes that come before their predecessors.
+//! Writes submitted before their predecessors.
 
 use super::*;
 use zonal_core::Nanos;
@@ -16,7 +16,7 @@ fn parking(mode: WriteMode) -> Rig {
     Rig::on(Arc::new(Script::new(info)), options)
 }
 
-/// Lets the device obey until it has nothing more to do, with the clock at `now`.
+/// Completes commands by the rules until there are none left, with the clock at `now`.
 fn obey(rig: &Rig, now: u64) {
     loop {
         for _ in 0..100 {
@@ -59,7 +59,7 @@ fn u37_parked_write_waits_for_a_second_in_which_its_zone_does_not_move() {
         let info = DeviceInfo { keeps_order: mode == WriteMode::Pipelined, ..script::info() };
         let rig = Rig::on(Arc::new(Script::new(info)), options);
         let poll = |now| (0..100).for_each(|_| _ = rig.volume.poll(Nanos(now)));
-        // Its predecessor's predecessor is at the device for ten seconds.
+        // The write two places ahead of it is at the device for ten seconds.
         let first = rig.write(1, 0, 8);
         let early = rig.write(1, 16, 8);
         for now in (0..100).map(|tenth| tenth * SECOND / 10) {
@@ -173,7 +173,7 @@ fn u39_loss_leaves_parked_writes_and_takes_a_new_one_in_its_place() {
         let rig = parking(mode);
         let early = rig.write(1, 8, 8);
         let bad = rig.write(1, 0, 8);
-        // What is refused for good is one command with what continues it.
+        // The write that fails permanently and its successor are merged into one command.
         rig.volume.poll(Nanos(0));
         let early_too = rig.write(1, 24, 8);
         let behind = rig.write(1, 16, 8);

@@ -1,4 +1,5 @@
-//! A window of writes a zone at the device, on one queue that keeps their order, and what becomes of them when it does not.
+//! A window of writes per zone at the device, on one queue that preserves order, and recovery if it
+//! does not.
 
 use super::*;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,17 +33,17 @@ fn out(rig: &Rig) -> Vec<u32> {
     pending.filter(|s| s.zone.0 == 1 && s.op == Op::Write).map(|s| s.offset).collect()
 }
 
-/// Offsets of the writes that zone 1 was asked for, in order.
+/// Offsets of all writes issued to zone 1, in order.
 fn places(rig: &Rig) -> Vec<u32> {
     rig.asked().into_iter().filter(|c| c.0 == Op::Write && c.1 == 1).map(|c| c.2).collect()
 }
 
-/// `count` writes of four sectors, one after the other.
+/// Submits `count` contiguous writes of four sectors.
 fn fill(rig: &Rig, count: u32) -> Vec<u64> {
     (0..count).map(|n| rig.write(1, n * 4, 4)).collect()
 }
 
-/// Asserts that each of these writes of four sectors succeeded and lies at its place.
+/// Asserts that each of these writes of four sectors succeeded and is at its position.
 fn assert_all_there(rig: &Rig, tokens: &[u64]) {
     for (&token, n) in tokens.iter().zip(0..) {
         assert_eq!(rig.end(token), Some(DONE), "write {n}");
@@ -98,14 +99,16 @@ fn s3_waiting_writes_merge_when_the_window_is_full() {
     assert_all_there(&rig, &tokens);
 }
 
-/// Of the queues that a device has, a zone's writes use one, whichever thread submits; zones use different ones.
+/// All writes of a zone use one of the device's queues, whichever thread submits; different zones
+/// use different ones.
 #[test]
 fn h48_writes_of_a_zone_use_one_queue_whichever_thread_submits() {
     let script = Arc::new(Script::new(DeviceInfo { queues: 3, ..ordered() }));
     let rig = Rig::on(script, options(8));
-    // What is wrong is said below, where no thread waits for a thread that has panicked.
+    // Violations are checked below, where no thread waits for one that has panicked.
     rig.script.allow_together();
-    // They live at the same time, so that each has a queue of its own elsewhere, and submit one after the other.
+    // The threads are alive together, so that each would have a queue of its own in other modes,
+    // and submit in turn.
     let (turn, end) = (Arc::new(AtomicU32::new(0)), Arc::new(Barrier::new(6)));
     let submitters = [0, 1, 2, 3, 4, 5].map(|n| {
         let requests = [1, 2].map(|zone| rig.write_request(zone, n * 4, 4));
@@ -132,13 +135,13 @@ fn h48_writes_of_a_zone_use_one_queue_whichever_thread_submits() {
     assert_eq!(rig.resyncs(), 0);
 }
 
-/// A device that lets another thread submit the next write before it has the first.
+/// A device that lets another thread submit the next write before accepting the first.
 pub(super) struct Overtaking {
     pub(super) inner: Arc<Script>,
     pub(super) other: Mutex<Option<Other>>,
 }
 
-/// A write that waits for its moment.
+/// A write to be submitted at the right moment.
 pub(super) struct Other {
     pub(super) volume: Weak<Volume>,
     pub(super) channel: Channel,
@@ -182,7 +185,7 @@ fn h48_write_admitted_later_does_not_overtake_one_on_its_way_to_the_device() {
     assert_eq!((rig.end(first), rig.resyncs(), rig.script.zone(1).1), (Some(DONE), 0, 8));
 }
 
-/// Nothing is sent again, so nothing was ever out of order.
+/// Nothing is reissued, so nothing was ever out of order.
 #[test]
 fn h48_appends_of_many_threads_reach_a_zone_in_the_order_of_their_places() {
     const EACH: usize = 1000;
@@ -245,7 +248,7 @@ fn h50_unit_attention_on_the_first_of_a_window_costs_none_of_them() {
 fn h47_window_that_failed_goes_out_again_in_the_order_of_places_before_what_waits() {
     let rig = pipelined(4);
     let mut tokens = fill(&rig, 6);
-    // Their failures arrive in another order than they went out.
+    // Their failures arrive in a different order than they were issued.
     rig.step(ATTENTION);
     for place in [2, 1, 0] {
         rig.finish(place, Answer::Obey);
@@ -270,7 +273,7 @@ fn h50_device_that_reverses_every_window_gets_all_of_it_in_the_end() {
     }
 }
 
-/// Each write is unlucky three times when it is the first, and misplaced in all the rounds before.
+/// Each write fails three times when it is the first, and is misplaced in all earlier rounds.
 #[test]
 fn h49_round_counts_for_the_write_that_failed_by_itself_only() {
     let rig = pipelined(8);
@@ -322,7 +325,7 @@ fn medium_error_inside_a_window_costs_it_and_the_writes_behind_but_no_append() {
     assert_eq!(rig.end(append), Some(appended(&rig, 1, 4)));
 }
 
-/// The first was executed, but no answer said so: what the pointer has passed is read back.
+/// The first one was executed but timed out: the part below the write pointer is read back.
 #[test]
 fn write_of_a_window_without_an_answer_is_read_back_when_the_pointer_has_passed_it() {
     let rig = pipelined(4);
@@ -402,7 +405,7 @@ fn write_of_several_commands_goes_without_company() {
     assert_eq!(out(&rig), [28, 32]);
     rig.settle();
     assert_eq!(rig.ends([short, long, behind[0], behind[1]]), [DONE; 4]);
-    // The same where no write was before it.
+    // Likewise without a write before it.
     let rig = pipelined(8);
     rig.write(1, 0, 24);
     rig.write(1, 24, 4);
@@ -505,7 +508,7 @@ fn s3_device_without_the_promise_is_refused_unless_forced() {
     assert_eq!(forced.volume.switch_mode(Nanos(0), WriteMode::Pipelined), Ok(()));
 }
 
-/// An emulated device itself checks that writes go together only where it promised order.
+/// An emulated device itself checks that writes are in flight together only if it preserves order.
 #[test]
 fn s3_forced_upon_a_device_that_takes_one_write_at_a_time_everything_succeeds_in_rounds() {
     let device = EmulatedOptions::default()
@@ -520,7 +523,8 @@ fn s3_forced_upon_a_device_that_takes_one_write_at_a_time_everything_succeeds_in
     assert!(statistics.resyncs > 0 && statistics.failed == 0, "{statistics:?}");
 }
 
-/// Those in front of the loss go out again, one of them twice: they take no other write's place.
+/// The writes in front of the loss are reissued, one of them twice, without taking the place of
+/// another.
 #[test]
 fn u40_write_behind_a_loss_learns_of_it_though_others_are_sent_again_before() {
     for tries in 1..=3 {
@@ -539,7 +543,7 @@ fn u40_write_behind_a_loss_learns_of_it_though_others_are_sent_again_before() {
         let behind = [lost(1, 8, 12), lost(1, 8, 16)];
         let expected = [DONE, DONE, failed(DeviceError::Medium), behind[0].clone(), behind[1].clone()];
         assert_eq!(rig.ends([0, 1, 2, 3, 4].map(|n| writes[n])), expected, "{tries}");
-        // From here on it is its own fault.
+        // From here on, a failure is the write's own fault.
         let (next, wrong) = (rig.write(1, 8, 4), rig.write(1, 16, 4));
         rig.settle();
         assert_eq!(rig.ends([next, wrong]), [DONE, misplaced(1, 12, 16)], "{tries}");

@@ -1,4 +1,4 @@
-//! Where a zone stands, and where it ends.
+//! Write pointers and ends of zones.
 
 use super::*;
 use zonal_core::Nanos;
@@ -89,14 +89,14 @@ fn h16_full_zone_takes_nothing_and_its_pointer_stays() {
     }
 }
 
-/// The write ends where the next zone begins: its zone is where it began.
+/// The write ends where the next zone begins: it belongs to the zone of its start.
 #[test]
 fn h24_write_that_ends_a_zone_belongs_to_it_and_not_to_the_next() {
     for mode in PLUGGED {
         let rig = Rig::new(whole_zones(), mode);
         let ends_zone = rig.write(1, 0, ZONE as u32);
         let neighbour = rig.write(2, 0, 8);
-        // All pieces of the first before the neighbour ends.
+        // All pieces of the first complete before the neighbour does.
         rig.finish(0, Answer::Obey);
         for _ in 0..3 {
             rig.finish(1, Answer::Obey);

@@ -1,4 +1,4 @@
-//! A waiting request gets on, and a waiting thread is told when to look.
+//! Waiting requests make progress, and waiting threads are woken when there is work.
 
 use super::*;
 use std::time::{Duration, Instant};
@@ -41,8 +41,8 @@ fn h41_sleeper_wakes_when_a_completion_can_be_had() {
     assert!(slept < long / 2, "slept for {slept:?}");
 }
 
-/// A submits and never comes back. B, who only polls, sees all of it done, whether it met a full queue, waited in a
-/// plug, or was left when a turn was over.
+/// Thread A submits and never returns. Thread B only polls, and sees all of it complete, whether it
+/// met a full queue, waited in a plug, or was left over when a work budget ran out.
 #[test]
 fn u02_thread_that_walks_away_leaves_nothing_undone() {
     const COUNT: u32 = 300;
@@ -60,7 +60,7 @@ fn u02_thread_that_walks_away_leaves_nothing_undone() {
     assert_eq!((rig.ended(), rig.pointer(1)), (COUNT as usize, Some(COUNT)));
 }
 
-/// Appends that end as soon as they are issued, one after the other.
+/// Appends that complete inline, one after the other.
 #[test]
 fn u08_appends_that_end_at_once_need_no_more_room_the_more_they_are() {
     for (volatile_cache, fua) in [(false, false), (true, false), (true, true)] {
@@ -78,8 +78,8 @@ fn u08_appends_that_end_at_once_need_no_more_room_the_more_they_are() {
     }
 }
 
-/// A device that takes one command at a time, a zone that always has the next one ready, and a zone that has a single
-/// write.
+/// A device that accepts one command at a time, a zone that always has the next one ready, and a
+/// zone with a single write.
 #[test]
 fn u09_full_queue_serves_those_who_came_first() {
     for mode in PLUGGED {
@@ -102,7 +102,7 @@ fn u09_full_queue_serves_those_who_came_first() {
     }
 }
 
-/// Commands that met a full queue go out as soon as there is room, in the poll that made it.
+/// Commands that met a full queue are issued as soon as there is room, in the poll that made it.
 #[test]
 fn u09_room_is_used_by_the_poll_that_makes_it() {
     let rig = Rig::per_zone();
@@ -118,7 +118,7 @@ fn u09_room_is_used_by_the_poll_that_makes_it() {
     assert_eq!(rig.ends(writes), [DONE; 6]);
 }
 
-/// Driven by nothing but the times that polls return, as a simulation does it.
+/// Driven only by the times that polls return, as in a simulation.
 #[test]
 fn u10_polls_say_when_the_commands_that_they_issue_are_due() {
     for hw_queue_depth in [1, 64] {

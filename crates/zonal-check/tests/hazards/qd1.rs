@@ -1,4 +1,4 @@
-//! One write at a time on the whole device, and modes that are switched while requests are under way.
+//! One write at a time on the whole device, and mode switches with requests in flight.
 
 use super::*;
 use zonal_core::Nanos;
@@ -8,7 +8,7 @@ fn qd1() -> Rig {
     unmerged(script::info(), WriteMode::Qd1)
 }
 
-/// Zones and offsets of the writes that the device was asked for, in order.
+/// Zones and offsets of the writes received by the device, in order.
 fn written(rig: &Rig) -> Vec<(u32, u32)> {
     let writes = rig.asked().into_iter().filter(|a| a.0 == Op::Write);
     writes.map(|(_, zone, offset, _)| (zone, offset)).collect()
@@ -30,14 +30,14 @@ fn h45_one_write_of_all_zones_is_at_the_device_and_a_zone_is_drained_before_the_
     assert_eq!(written(&rig), [(1, 0), (1, 8), (1, 16), (2, 0), (2, 8), (3, 0)]);
 }
 
-/// Zones 1 to 3 lie on one spindle and 4 to 7 on another.
+/// Zones 1 to 3 are on one spindle and 4 to 7 on another.
 #[test]
 fn h45_one_write_of_each_spindle_is_at_the_device_and_lines_are_apart() {
     let rig = unmerged(DeviceInfo { spindles: vec![ZoneIndex(4)], ..script::info() }, WriteMode::Qd1);
     let tokens = [(1, 0), (2, 0), (4, 0), (7, 0), (3, 0), (4, 8)].map(|(z, at)| rig.write(z, at, 8));
     let pending = || rig.script.pending().iter().map(|seen| seen.zone).collect::<Vec<_>>();
     assert_eq!(pending(), [1, 4].map(ZoneIndex));
-    // The second spindle works on while the first one's write is at the device.
+    // The second spindle continues while the first one's write is at the device.
     for next in [4, 7] {
         rig.finish(1, Answer::Obey);
         assert_eq!(pending(), [1, next].map(ZoneIndex));
@@ -111,7 +111,7 @@ fn u19_quantum_used_up_gives_the_next_zone_its_turn() {
         [(1, 0), (1, 8), (1, 16), (1, 24), (2, 0), (2, 8), (2, 16)].map(|(z, at)| rig.write(z, at, 8));
     rig.settle();
     assert_eq!(rig.ends(tokens), [DONE; 7]);
-    // The first write went out before another zone stood in line.
+    // The first write was issued before another zone was in line.
     assert_eq!(written(&rig), [(1, 0), (1, 8), (1, 16), (2, 0), (2, 8), (1, 24), (2, 16)]);
 }
 
@@ -162,7 +162,7 @@ fn h44_switch_with_appends_in_flight_changes_how_the_next_ones_go_out() {
     assert_eq!(rig.ends(later), [16, 20].map(|at| appended(&rig, 1, at)));
 }
 
-/// It had a place as a write; as an append it names its zone.
+/// As a write it had a position; as an append it names its zone.
 #[test]
 fn u26_append_refused_as_a_write_and_sent_again_after_a_switch_names_its_zone() {
     let rig = Rig::per_zone();
@@ -207,8 +207,8 @@ fn u21_switch_that_cannot_be_is_refused_and_changes_nothing() {
     }
 }
 
-/// Three zones have all slots, and nothing under way gives one back. Each zone that waits for the token beside that looked to the
-/// others like a zone that has ended: they tried again for ever.
+/// Three zones have all slots, and no command in flight releases one. Each zone that also waited
+/// for the token looked to the others like one about to release a slot, and they retried forever.
 #[test]
 fn h49_zones_without_a_slot_end_in_bounded_rounds() {
     let name = "ram:size=2M,zone_size=128K,zone_max_open=3,zone_max_active=3,complete=poll";

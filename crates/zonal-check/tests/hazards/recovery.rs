@@ -1,4 +1,4 @@
-//! What becomes of failed writes, rule by rule.
+//! Fate of failed writes, rule by rule.
 
 use super::*;
 use zonal_core::Nanos;
@@ -9,12 +9,13 @@ use zonal_io::registry::Registry;
 use zonal_io::volume::{OpenError, Volume};
 
 const MISPLACED: DeviceError = DeviceError::Zone(ZoneError::InvalidWrite);
-/// [`PLUGGED`], and the modes in which a failure also has to give up the token, or to be told to those in the scheduler.
+/// [`PLUGGED`], and the modes in which a failure must also release the token, or be reported to
+/// writes in the scheduler.
 const MODES: [WriteMode; 4] = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append, WriteMode::ZoneLock];
 
 const TOO_MANY: DeviceError = DeviceError::Zone(ZoneError::TooManyOpen);
 
-/// Errors after which nothing was executed, by their word or by the pointer's.
+/// Errors after which nothing was executed, either by definition or according to the write pointer.
 const NOT_EXECUTED: [DeviceError; 8] = [
     MISPLACED,
     DeviceError::Busy,
@@ -38,7 +39,7 @@ fn torn(zone: u32, offset: u32, sectors: u32, error: DeviceError) -> End {
     Err(RequestError::TornAppend { zone: ZoneIndex(zone), offset, sectors, error })
 }
 
-/// Answers every write as `answer` says for the `n`th command at its place, everything else as it should be.
+/// Answers the `n`th try of each write with `answer(offset, n)`, and everything else by the rules.
 fn drive(rig: &Rig, mut answer: impl FnMut(u32, u32) -> Answer) {
     let mut tries = std::collections::BTreeMap::new();
     rig.rest();
@@ -49,7 +50,7 @@ fn drive(rig: &Rig, mut answer: impl FnMut(u32, u32) -> Answer) {
     }
 }
 
-/// Asserts that each of these writes of `sectors` lies where it should, in order from the zone's start.
+/// Asserts that these writes of `sectors` each are contiguous from the zone's start.
 fn assert_in_order(rig: &Rig, zone: u32, tokens: &[u64], sectors: u32) {
     for (&token, n) in tokens.iter().zip(0..) {
         rig.assert_written(zone, n * sectors, sectors, token);
@@ -71,7 +72,7 @@ fn h50_writes_that_were_not_executed_all_succeed_in_order() {
     }
 }
 
-/// Answers that may be others the next time, to commands that change nothing.
+/// Errors after which a command that changes nothing may succeed when retried.
 const PASSING: [DeviceError; 4] =
     [DeviceError::Busy, DeviceError::UnitAttention, DeviceError::Aborted, DeviceError::TimedOut];
 
@@ -107,7 +108,7 @@ fn report_that_is_refused_eleven_times_ends_the_writes_of_its_zone() {
             let waited = rig.now().0 - begun.0;
             assert!((100_000_000..110_000_000).contains(&waited), "{waited} ns for all tries");
             assert_eq!(rig.ends(writes), [failed(DeviceError::Busy), failed(error)], "{mode}");
-            // Nothing is left of it.
+            // It leaves no trace.
             let next = rig.write(1, 0, 4);
             rig.settle();
             assert_eq!(rig.end(next), Some(DONE), "{mode}: {error}");
@@ -210,7 +211,7 @@ fn h50_unit_attention_for_the_first_of_many_appends_costs_none() {
     }
 }
 
-/// Where an append that succeeded went, which is checked.
+/// Address of a successful append, which is verified.
 fn address(rig: &Rig, zone: u32, append: u64) -> u32 {
     let Some(Ok(Output::Appended(sector))) = rig.end(append) else {
         panic!("append {append} ended with {:?}", rig.end(append));
@@ -358,12 +359,12 @@ fn covered_write_that_is_not_found_has_an_unknown_fate() {
     for mode in MODES {
         let rig = unmerged(script::info(), mode);
         let writes = [rig.write(1, 0, 8), rig.write(1, 8, 8)];
-        // The zone moved as if it had been written, but there is something else.
+        // The write pointer moved as if it had been written, but the data is different.
         rig.script.set_zone(1, ZoneCondition::ImpOpen, 8);
         rig.step(Answer::Refuse(DeviceError::Aborted));
         rig.settle();
         assert_eq!(rig.ends(writes), [unknown(1, 8, 0, DeviceError::Aborted), DONE]);
-        // The fate of a write that cannot be read is not known either.
+        // The fate of a write that cannot be read is unknown, too.
         let unread = rig.write(1, 16, 8);
         rig.step(Answer::Torn(8, DeviceError::Aborted));
         rig.step(Answer::Obey);
@@ -372,7 +373,7 @@ fn covered_write_that_is_not_found_has_an_unknown_fate() {
     }
 }
 
-/// As a device without data does: a write of zeroes may not be confirmed by a fresh buffer.
+/// Like a device without data: a write of zeroes must not be confirmed by an unmodified buffer.
 #[test]
 fn device_that_reads_nothing_confirms_nothing() {
     let rig = Rig::per_zone();
@@ -507,7 +508,7 @@ fn reset_of_a_recovering_zone_ends_what_is_not_decided() {
         rig.settle();
         assert_eq!(rig.ends([reset, next]), [DONE; 2]);
         assert_eq!(rig.resyncs(), 0);
-        // While the report is out.
+        // While the report is in flight.
         let write = rig.write(1, 4, 4);
         rig.step(Answer::Refuse(DeviceError::Busy));
         let reset = rig.reset(1);
@@ -533,7 +534,8 @@ fn unknown_pointer_leaves_the_fate_of_a_write_unknown() {
     }
 }
 
-/// What is scheduled does not wait in the plug, and would wait for ever for a zone that gave up.
+/// Writes in the scheduler do not wait in the plug, and would wait forever for a zone that has
+/// given up.
 #[test]
 fn unknown_pointer_does_not_hold_what_is_scheduled() {
     let rig = unmerged(script::info(), WriteMode::ZoneLock);
@@ -586,7 +588,7 @@ fn append_that_timed_out_and_comes_late_is_there_once() {
     }
 }
 
-/// The old reset must not take away what was written after it.
+/// The old reset must not erase later writes.
 #[test]
 fn reset_that_timed_out_is_settled_before_anything_is_written() {
     for mode in MODES {
@@ -603,7 +605,7 @@ fn reset_that_timed_out_is_settled_before_anything_is_written() {
         rig.script.settle_with(Settled::Yes);
         rig.settle();
         assert_eq!(address(&rig, 1, append), 0);
-        // A reset of all zones is no different.
+        // A reset of all zones behaves likewise.
         rig.script.settle_with(Settled::NotYet(None));
         let all = rig.submit(Request::reset_all());
         rig.step(Answer::Late);
@@ -642,7 +644,7 @@ fn with_discard() -> DeviceInfo {
     DeviceInfo { discard_sectors_max: 16, ..script::info() }
 }
 
-/// The caller may write to the same place next, and the old write must not come after that.
+/// The caller may write to the same place next, and the old write must not be executed after that.
 #[test]
 fn write_to_a_conventional_zone_that_timed_out_ends_once_it_is_settled() {
     for mode in MODES {
@@ -700,7 +702,7 @@ fn write_without_a_slot_waits_until_a_zone_is_filled_reset_finished_or_closed() 
             rig.write(1, 0, 16);
             rig.write(1, 16, 16);
             rig.settle();
-            // Something is under way in the zone that holds the slot.
+            // The zone that holds the slot has a command in flight.
             let filling = rig.write(1, 32, 16);
             let starving = [rig.write(2, 0, 4), rig.write(2, 4, 4)];
             rig.finish(1, Answer::Refuse(TOO_MANY));
@@ -747,7 +749,7 @@ fn starving_zones_do_not_wait_for_each_other() {
     let writes = [rig.write(1, 0, 4), rig.write(2, 0, 4)];
     drive(&rig, |_, tried| if tried <= 2 { Answer::Refuse(TOO_MANY) } else { Answer::Obey });
     assert_eq!(rig.ends(writes), [DONE; 2]);
-    // Nor does each zone assume that the other has given its slot back.
+    // Nor does each zone assume that the other has released its slot.
     let (other, writes) = (rig.write(5, 0, 4), [rig.write(3, 0, 4), rig.write(4, 0, 4)]);
     for answer in [Answer::Refuse(TOO_MANY), Answer::Refuse(TOO_MANY), Answer::Obey, Answer::Obey] {
         rig.finish(1, answer);

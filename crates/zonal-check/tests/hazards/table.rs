@@ -1,9 +1,9 @@
-//! The table of hazards against the tests that there are.
+//! Compares the table of hazards with the existing tests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Numbers of our own in the table.
+/// Number of our own entries in the table.
 const OWN: usize = 54;
 
 fn repository() -> PathBuf {
@@ -28,7 +28,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
 /// A function in the crates.
 struct Function {
     name: String,
-    /// It has the attribute of a test.
+    /// True if it has the attribute of a test.
     is_test: bool,
 }
 
@@ -59,7 +59,7 @@ fn number(name: &str) -> Option<String> {
     (is_number && ends).then(|| number.to_uppercase())
 }
 
-/// The numbers that a row is about: one, or a range such as "H42 .. H46".
+/// Numbers of a row: one, or a range such as "H42 .. H46".
 fn numbers(cell: &str) -> Vec<String> {
     let digits = |n: &str| n.get(1..).and_then(|d| d.parse::<u32>().ok());
     let (first, last) = cell.split_once(" .. ").unwrap_or((cell, cell));
@@ -69,7 +69,7 @@ fn numbers(cell: &str) -> Vec<String> {
     }
 }
 
-/// Each number's last cell: tests in backticks, or a reason.
+/// Last cell for each number: tests in backticks, or a reason.
 fn rows() -> BTreeMap<String, String> {
     let mut rows = BTreeMap::new();
     for line in text("docs/HAZARDS.md").lines().filter(|l| l.starts_with('|')) {
@@ -82,7 +82,7 @@ fn rows() -> BTreeMap<String, String> {
     rows
 }
 
-/// What stands in backticks and could be a test's name.
+/// Words in backticks that could be names of tests.
 fn tests(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2).filter(|name| name.contains('_'))
 }

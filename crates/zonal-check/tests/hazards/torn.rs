@@ -1,4 +1,4 @@
-//! Where an append is that was torn, when it was not alone or not always one.
+//! Position of a torn append that was not alone, or not always an append.
 
 use super::*;
 use zonal_core::Nanos;
@@ -8,8 +8,8 @@ fn torn(zone: u32, offset: u32, sectors: u32, error: DeviceError) -> End {
     Err(RequestError::TornAppend { zone: ZoneIndex(zone), offset, sectors, error })
 }
 
-/// An emulated append of four sectors, three of which are found, in a volume that has been switched to native ones: what is
-/// left of it is at the device.
+/// An emulated append of four sectors, three of which are found, in a volume that has been switched
+/// to native appends: its remainder is at the device.
 fn rest_after_a_switch() -> (Rig, u64) {
     let rig = Rig::per_zone();
     let append = rig.append(1, 4);
@@ -43,7 +43,8 @@ fn u27_rest_of_an_append_that_the_medium_spoils_is_garbage_from_its_beginning() 
     }
 }
 
-/// Two appends in flight: the first times out and is executed late, the second is executed before it and spoilt.
+/// Two appends in flight: the first times out and is executed late, the second is executed before
+/// it and damaged.
 #[test]
 fn u28_spoilt_append_that_overtook_another_does_not_name_the_others_sectors() {
     let rig = Rig::append_mode();
@@ -59,7 +60,7 @@ fn u28_spoilt_append_that_overtook_another_does_not_name_the_others_sectors() {
     assert_eq!(rig.end(spoilt), Some(failed(DeviceError::Medium)));
 }
 
-/// The same with an append that succeeded in between.
+/// A damaged append, with another one that succeeded before or after it.
 #[test]
 fn u28_spoilt_append_names_its_sectors_only_where_they_are_found() {
     for overtaken in [false, true] {

@@ -1,4 +1,4 @@
-//! The scheduler that was there before plugs: what it does well, and what plugs were made to end.
+//! The scheduler that preceded plugs: its strengths, and the problems that plugs solve.
 
 use super::*;
 
@@ -63,7 +63,7 @@ fn u22_tags_are_given_back_whatever_becomes_of_a_request() {
 fn u23_one_write_a_zone_goes_out_and_the_rest_in_order_of_address() {
     let rig = zone_lock(16, false);
     let first = rig.write(1, 0, 4);
-    // In the wrong order: the scheduler sorts what waits.
+    // Submitted out of order: the scheduler sorts waiting writes.
     let waiting = [8, 4, 12].map(|at| rig.write(1, at, 4));
     assert_eq!(pending_ops(&rig), [(Op::Write, 1)]);
     let other = rig.write(2, 0, 4);
@@ -97,7 +97,7 @@ fn u23_reset_aborts_what_waits_in_the_scheduler_and_outside_of_it() {
     assert_eq!(rig.volume.tags(), (0, 2));
 }
 
-/// What was in the way, a reset, has no tag that says so at its end.
+/// The blocking request, a reset, has no tag to trigger the scheduler when it ends.
 #[test]
 fn u24_scheduler_lets_go_what_a_reset_held_up() {
     let rig = zone_lock(4, false);
@@ -109,7 +109,8 @@ fn u24_scheduler_lets_go_what_a_reset_held_up() {
     assert_eq!(rig.ends([reset, writes[0], writes[1]]), [DONE; 3]);
 }
 
-/// A thread's appends to a zone lie in the order of their submission. One that may not wait fails where others of its zone do.
+/// Appends of a thread to a zone are executed in order of submission. A no-wait append fails if
+/// others of its zone are waiting.
 #[test]
 fn u54_nowait_append_overtakes_none_of_its_zone_that_waits_for_a_tag() {
     let rig = zone_lock(1, false);
@@ -129,7 +130,7 @@ fn u54_nowait_append_overtakes_none_of_its_zone_that_waits_for_a_tag() {
     }
 }
 
-/// Each part of a command has a place of its own, which is what recovery goes by.
+/// Each write in a merged command has a position of its own, which recovery relies on.
 #[test]
 fn u25_command_of_several_writes_refused_is_sent_again_with_each_in_its_place() {
     let rig = zone_lock(16, true);
@@ -143,7 +144,8 @@ fn u25_command_of_several_writes_refused_is_sent_again_with_each_in_its_place() 
     }
 }
 
-/// Three tags: two writes wait in the scheduler after the first, which is at the device, and two outside of it.
+/// Three tags: the first write is at the device, two wait behind it in the scheduler, and two
+/// outside of it.
 fn some_in_the_scheduler_and_some_outside(merge: bool) -> (Rig, [u64; 5]) {
     let rig = zone_lock(3, merge);
     let writes = [0, 4, 8, 12, 16].map(|at| rig.write(1, at, 4));
@@ -161,7 +163,7 @@ fn u29_writes_behind_a_loss_learn_of_it_wherever_they_wait() {
         assert_eq!(rig.end(writes[0]), Some(failed(DeviceError::Medium)));
         assert_eq!(writes[1..].iter().map(|&w| rig.end(w).unwrap()).collect::<Vec<_>>(), behind);
         assert_eq!(rig.volume.tags(), (0, 3));
-        // From here on it is its own fault.
+        // From here on, a failure is the write's own fault.
         let (misplaced_one, next) = (rig.write(1, 4, 4), rig.write(1, 0, 4));
         rig.settle();
         assert_eq!(rig.ends([misplaced_one, next]), [misplaced(1, 0, 4), DONE]);
@@ -182,7 +184,8 @@ fn u29_writes_behind_one_that_is_sent_again_go_in_order_wherever_they_wait() {
     }
 }
 
-/// The loss is known only once the write is read back, or given up: who came in between counted on it, too.
+/// The loss is certain only once the write has been read back or given up: writes submitted in
+/// between depend on it, too.
 #[test]
 fn u29_writes_that_come_while_a_loss_is_decided_learn_of_it() {
     let rig = zone_lock(16, false);
