@@ -1,7 +1,8 @@
-//! Many writers on a mount whose space has to be reclaimed all the time.
+//! Many writers on a mount that constantly needs garbage collection.
 //!
-//! `ZONAL_MOUNT_SECONDS` sets how long, `ZONAL_MOUNT_WRITERS` how many; the soak has a hundred. A program of its own: how long a call
-//! takes shows nothing while other tests use the processors.
+//! `ZONAL_MOUNT_SECONDS` sets the duration, `ZONAL_MOUNT_WRITERS` the number of writers; the soak
+//! has a hundred. This is a program of its own, because call times mean nothing while other tests
+//! use the processors.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -11,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use zonal_check::program::mounted::{MountPlace, bytes};
 
-/// Files of all writers. With their lengths half of the drive has live data.
+/// Files of all writers together. At their lengths, half of the drive holds live data.
 const FILES: u64 = 800;
 
 const LENGTH_MAX: u64 = 600_000;
@@ -19,13 +20,13 @@ const LENGTH_MAX: u64 = 600_000;
 /// Bytes of one call.
 const PIECE: usize = 128 << 10;
 
-/// Longest that a call may take.
+/// Longest time of a call.
 const CALL_MAX: Duration = Duration::from_secs(1);
 
-/// Bytes that are written at least, twice the drive: space was reclaimed.
+/// Bytes to be written at least: twice the drive, so that space must have been reclaimed.
 const WRITTEN_MIN: u64 = 1 << 30;
 
-/// How much longer that may take.
+/// Additional time for that.
 const LATE_MAX: Duration = Duration::from_secs(60);
 
 #[test]
@@ -68,7 +69,7 @@ fn writers_wait_for_no_call_and_take_no_more_memory() {
         std::thread::sleep(end.saturating_duration_since(Instant::now()) / 2);
         let middle = mounted.resident();
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
-        // On a machine that does something else as well it takes longer until there is much to reclaim.
+        // On a busy machine it takes longer until there is much to reclaim.
         while written.load(Ordering::Relaxed) < WRITTEN_MIN && Instant::now() < end + LATE_MAX {
             std::thread::sleep(Duration::from_millis(100));
         }

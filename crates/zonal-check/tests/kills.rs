@@ -1,11 +1,13 @@
-//! Commands that change a file system are killed at random moments, over and over on the same image.
+//! Commands that change a file system are killed at random moments, repeatedly on one image.
 //!
-//! After each kill the file system has every file whose `put` has ended and none whose `rm` has, each with its bytes. What was
-//! killed has happened as a whole or not at all, of several files each as a whole, and nothing unfinished is left. A `mkfs` that is killed leaves the old file
-//! system, the new one, or none; a rebuild that is killed can be done again.
+//! After each kill the file system has every file of a completed `put` and none of a completed
+//! `rm`, with the right contents. A killed command took effect completely or not at all (per file,
+//! for commands with several files), and leaves nothing unfinished. A killed `mkfs` leaves the old
+//! file system, the new one, or none; a killed rebuild can be repeated.
 //!
-//! `ZONAL_KILLS` sets how many commands are killed on three drives together, `ZONAL_KILL_SEED` where random numbers begin. A
-//! seed gives the same files and moments. When the kernel carries a kill out is not in it, so a run is not repeated exactly.
+//! `ZONAL_KILLS` sets the total number of kills on three drives, `ZONAL_KILL_SEED` the seed. A seed
+//! determines the files and the moments of kills, but not when the kernel executes a kill, so runs
+//! are not exactly repeatable.
 
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -17,16 +19,16 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use zonal_check::program::{self, Said};
 
-/// Files that are in a file system at the same time: more are removed before others come.
+/// Maximum number of files in a file system: further ones are added after others were removed.
 const FILES_MAX: usize = 8;
 
-/// Files of a directory or an archive that replaces those of the last one.
+/// Files of a directory or an archive that replaces those of the previous one.
 const TREE_FILES: usize = 4;
 
 /// Bytes of the largest file.
 const BYTES_MAX: usize = 3 << 20;
 
-/// Drives: where the metadata are.
+/// Drives by location of the metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Drive {
     Zones,
@@ -38,7 +40,7 @@ enum Drive {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum KilledCommand {
     Put,
-    /// Of a file without data: only measured.
+    /// `put` of an empty file: only measured.
     PutEmpty,
     PutTree,
     Untar,
@@ -48,17 +50,17 @@ enum KilledCommand {
     Rebuild,
 }
 
-/// What a check of a sound file system says.
+/// Output of a check of a sound file system.
 const CLEAN: &[u8] = b"d: clean; all data was read\n";
 
-/// How a command ended.
+/// End of a command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     Done,
     Killed,
 }
 
-/// What a file system has to have.
+/// Expected contents of a file system.
 #[derive(Clone, PartialEq, Eq, Default)]
 struct Model {
     files: BTreeMap<String, Vec<u8>>,
@@ -73,16 +75,16 @@ impl Model {
     }
 }
 
-/// What a command that was killed left.
+/// State left by a killed command.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Left {
-    /// All as it was before.
+    /// State before the command.
     Before,
-    /// All that the command was to do.
+    /// State after the completed command.
     After,
-    /// Of a command for several files: some of them, each as a whole.
+    /// Only for a command with several files: some of them, each completely.
     Between,
-    /// Of a command that is done again then: what does not open.
+    /// Only for a command that is then repeated: does not open.
     Unfinished,
 }
 
@@ -91,9 +93,9 @@ struct Campaign {
     dir: TempDir,
     random: Pcg64Mcg,
     model: Model,
-    /// How long each command takes that is not killed.
+    /// Time of each command if it is not killed.
     takes: BTreeMap<KilledCommand, Duration>,
-    /// The file system's number: its label, and part of the name of its metadata's file.
+    /// Number of the file system: its label, and part of the name of its metadata file.
     number: u32,
     done: BTreeMap<KilledCommand, u32>,
     left: BTreeMap<(KilledCommand, Left), u32>,
@@ -107,7 +109,7 @@ fn number(name: &str, usual: u64) -> u64 {
 
 /// Bytes that do not repeat.
 fn bytes(random: &mut impl Rng, most: usize) -> Vec<u8> {
-    // Many are short, so that metadata are most of the work.
+    // Many are short, so that most of the work is on metadata.
     let most = if random.random_bool(0.4) { 20_000 } else { most };
     let mut bytes = vec![0; random.random_range(0..most)];
     random.fill_bytes(&mut bytes);
@@ -118,7 +120,7 @@ impl Campaign {
     fn new(drive: Drive, seed: u64) -> Campaign {
         let dir = tempfile::tempdir().unwrap();
         let conventional = if drive == Drive::Conventional { 3 } else { 0 };
-        // So small that the collector has to work.
+        // Small enough to need garbage collection.
         let line = format!("create d --size 96M --zone-size 4M --zone-nr-conv {conventional}");
         program::run(dir.path(), &line).done();
         let mut campaign = Campaign {
@@ -141,7 +143,7 @@ impl Campaign {
         self.dir.path().join(name)
     }
 
-    /// A line with what names the metadata of file system `number`.
+    /// Appends the option that names the metadata of file system `number`.
     fn of(&self, number: u32, line: &str) -> String {
         match self.drive {
             Drive::FileBeside => format!("{line} --metadata m{number}"),
@@ -163,7 +165,7 @@ impl Campaign {
         self.log[self.log.len().saturating_sub(20)..].join("\n")
     }
 
-    /// Each command once, to its end.
+    /// Measures each command once, uninterrupted.
     fn measure(&mut self) {
         let mut data = vec![0; BYTES_MAX];
         self.random.fill_bytes(&mut data);
@@ -190,7 +192,7 @@ impl Campaign {
         self.model.directories.insert("a".to_owned());
     }
 
-    /// Starts a command that works with `bytes` bytes and kills it, if it lasts so long.
+    /// Starts a command that handles `bytes` bytes, and kills it if it runs long enough.
     fn killed(&mut self, kind: KilledCommand, line: &str, bytes: usize) -> End {
         let takes = match kind {
             KilledCommand::Put | KilledCommand::PutEmpty => {
@@ -200,7 +202,7 @@ impl Campaign {
             }
             _ => self.takes[&kind],
         };
-        // Longer than it takes alone, because a part of the commands has to come to its end.
+        // Up to longer than it takes alone, because some of the commands must complete.
         let after = takes.mul_f64(self.random.random_range(0.0..1.6));
         let mut command = program::command(self.dir.path(), line);
         let stdin = match kind {
@@ -231,7 +233,7 @@ impl Campaign {
         *self.left.entry((kind, left)).or_default() += 1;
     }
 
-    /// Goes through commands until `kills` of them were killed.
+    /// Runs commands until `kills` of them were killed.
     fn kill(&mut self, kills: u32) {
         while self.kills < kills {
             match self.random.random_range(0..26) {
@@ -282,7 +284,8 @@ impl Campaign {
         data
     }
 
-    /// Replaces several files by one command. After a kill each of them is the old one or the new one.
+    /// Replaces several files with one command. After a kill each of them is either the old one or
+    /// the new one.
     fn replace_tree(&mut self, kind: KilledCommand) {
         let data = self.write_tree();
         let length = data.iter().map(Vec::len).sum();
@@ -337,7 +340,7 @@ impl Campaign {
         self.check();
     }
 
-    /// A copy to a file that is there.
+    /// Copies to an existing file.
     fn get(&mut self) {
         let Some(path) = self.some_file() else { return };
         fs::write(self.path("out"), "old").unwrap();
@@ -349,7 +352,7 @@ impl Campaign {
         if end == End::Killed {
             self.note(KilledCommand::Get, if is_old { Left::Before } else { Left::After });
         }
-        // The second name of a file that is about to replace another one is left where a kill comes in just that moment.
+        // A kill just before the replacement leaves the temporary second name of the old file.
         for entry in fs::read_dir(self.dir.path()).unwrap() {
             let entry = entry.unwrap();
             if end == End::Killed && entry.file_name().to_string_lossy().starts_with(".zonal.") {
@@ -373,7 +376,7 @@ impl Campaign {
             Some(label) => {
                 self.note(KilledCommand::Mkfs, Left::Before);
                 assert!(label == self.number && end == End::Killed, "label {label}\n{}", self.history());
-                // All of the old one is there. The new one's file belongs to nothing.
+                // The old file system is intact. The new one's metadata file belongs to none.
                 let _ = fs::remove_file(self.path(&format!("m{next}")));
                 return self.check();
             }
@@ -398,7 +401,7 @@ impl Campaign {
         self.check();
     }
 
-    /// Which file system is there, whatever its metadata are.
+    /// Number of the file system on the drive, independent of its metadata.
     fn label(&self) -> Option<u32> {
         let said = program::run(self.dir.path(), "dump d --json");
         let lines = String::from_utf8(said.out).unwrap();
@@ -420,7 +423,7 @@ impl Campaign {
         }
         let line = self.of(self.number, &format!("fsck d --rebuild --force{data}"));
         let mut end = self.killed(KilledCommand::Rebuild, &line, 0);
-        // What is interrupted can be done again, and that can be interrupted.
+        // An interrupted rebuild can be repeated, and interrupted again.
         while end == End::Killed {
             if self.run("fsck d --data").code == Some(0) {
                 self.note(KilledCommand::Rebuild, Left::After);
@@ -441,8 +444,9 @@ impl Campaign {
         self.check_rebuilt();
     }
 
-    /// Each file is there, perhaps without its name. What else came back goes again, and what is not known from the zones: a file that no
-    /// command has completed may have holes.
+    /// Each file is there, perhaps without its name. Removed files that reappeared are removed
+    /// again, and the rest cannot be known from the zones: a file not completed by any command may
+    /// have holes.
     fn check_rebuilt(&mut self) {
         assert_eq!(self.done("fsck d --data"), CLEAN);
         let there = self.contents();
@@ -467,7 +471,7 @@ impl Campaign {
         self.check();
     }
 
-    /// All that is there: paths that are listed, and bytes of files that are read.
+    /// Actual contents: listed paths, and data read from files.
     fn contents(&self) -> Model {
         let mut model = Model::default();
         let list = String::from_utf8(self.done("ls d -R --json")).unwrap();
@@ -484,7 +488,7 @@ impl Campaign {
         model
     }
 
-    /// After a kill: what the command was to do counts if it is there.
+    /// After a kill, adopts the result of the command if it took effect.
     fn either(&mut self, kind: KilledCommand, after: Model) {
         let is_after = self.contents() == after;
         self.note(kind, if is_after { Left::After } else { Left::Before });
@@ -493,10 +497,10 @@ impl Campaign {
         }
     }
 
-    /// The file system is sound and has what it has to have, and no more.
+    /// Asserts that the file system is sound and has exactly the expected contents.
     fn check(&self) {
-        // A command that is killed in the midst of an update leaves copies of the superblock that are none: a repair, or the
-        // next update, writes them.
+        // A command killed during an update leaves invalid copies of the superblock; a repair or
+        // the next update rewrites them.
         let said = String::from_utf8(self.run("fsck d").out).unwrap();
         if !said.starts_with("d: clean; ")
             && said.lines().all(|line| line.contains(": a copy of the superblock is damaged: "))
@@ -516,7 +520,7 @@ impl Campaign {
         assert_eq!(status["files"]["used"], blocks * 4096, "{}", self.history());
     }
 
-    /// Nothing lies beside the image that does not belong there.
+    /// Asserts that there are no unexpected files next to the image.
     fn check_directory(&self) {
         let names = fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
         let metadata = format!("m{}", self.number);
@@ -532,7 +536,7 @@ fn campaign(drive: Drive) {
     campaign.kill(kills);
     let Campaign { done, left, .. } = &campaign;
     println!("kills: {drive:?}: {kills} killed: {left:?}; done: {done:?}");
-    // Kills come in all phases.
+    // Kills happen in all phases.
     let is_left = |kind, as_what| left.contains_key(&(kind, as_what));
     let phases = [
         (KilledCommand::Put, Left::Before),
@@ -567,7 +571,7 @@ fn file_beside_keeps_what_was_done_when_commands_are_killed() {
     campaign(Drive::FileBeside);
 }
 
-/// Whether `campaign` finds fault with what is there, as it is after `change` and not before.
+/// True if `campaign` reports a problem after `change`, but not before.
 fn is_caught(campaign: &mut Campaign, change: impl FnOnce(&mut Campaign)) -> bool {
     campaign.check();
     campaign.check_directory();

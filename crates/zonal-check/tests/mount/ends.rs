@@ -1,4 +1,4 @@
-//! How mounts end and are refused, and what is there afterwards.
+//! Ends of mounts and refused mounts, and the state afterwards.
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -218,7 +218,8 @@ fn program_is_a_helper_of_mount() {
     place.check();
 }
 
-/// As mount(8) asks for it: with what the kernel tells of the mount, and what is new.
+/// As requested by mount(8): with the options that the kernel reports for the mount, and the new
+/// one.
 #[test]
 fn mounted_directory_is_made_read_only_and_back() {
     if !rustix::process::geteuid().is_root() {
@@ -263,7 +264,7 @@ fn mounted_directory_is_made_read_only_and_back() {
     of_another(&["umount"]);
     place.zonal("unmount m");
     place.check();
-    // What was opened to be read takes no changes, whatever the flags are.
+    // A device opened read-only cannot be changed, whatever the flags are.
     place.zonal("mount image:d.img m --daemon -o ro");
     let said = remount("m", "remount,rw");
     assert_eq!(said.status.code(), Some(1));
@@ -283,7 +284,7 @@ fn directory_that_is_bound_to_another_is_unmounted_alone() {
     let bound = Command::new("mount").arg("--bind").arg(place.dir()).arg(place.home().join("other")).status();
     assert!(bound.unwrap().success());
     fs::write(place.dir().join("a"), b"there").unwrap();
-    // It would wait for a process that has no reason to end.
+    // An unmount that waited for the process would hang, because the process does not exit.
     let unmount = |dir: &str| {
         let mut command = Command::new("timeout");
         command.arg("20").arg(program::zonal()).args(["unmount", dir]).current_dir(place.home());
@@ -316,7 +317,7 @@ fn mount_in_the_background_says_what_is_wrong_before_it_is_ready() {
     assert!(err.starts_with("zonal: no control socket: "), "{err}");
     let ended = Command::new("umount").arg(place.dir()).status();
     assert!(ended.unwrap().success());
-    // That does not wait for the process to end. The next mount does.
+    // umount does not wait for the process to exit. The next mount does.
     place.zonal("mount image:d.img m --daemon");
     place.zonal("unmount m");
     place.check();
@@ -393,9 +394,9 @@ fn full_drive_is_told_to_the_write_or_to_the_sync() {
         }
         drop(file);
         fs::remove_file(mounted.at("f")).unwrap();
-        // What was lost is told to who syncs everything, too, once.
+        // The loss is also reported once to a caller who syncs everything.
         let _ = program::run(place.home(), "sync m");
-        // Space that is free again can be written.
+        // Freed space is writable again.
         fs::write(mounted.at("g"), &block).unwrap();
         assert!(fs::read(mounted.at("g")).unwrap() == block, "{options}");
         place.zonal("unmount m");
@@ -406,7 +407,7 @@ fn full_drive_is_told_to_the_write_or_to_the_sync() {
     }
 }
 
-/// A program that writes for ever and never syncs is told once what it has written is lost.
+/// A program that writes without ever syncing is notified once its data is lost.
 #[test]
 fn writer_on_a_full_drive_is_told_without_a_sync_of_its_own() {
     let place = MountPlace::new("64M");
@@ -416,12 +417,12 @@ fn writer_on_a_full_drive_is_told_without_a_sync_of_its_own() {
     let no_space = Some(Errno::NOSPC.raw_os_error());
     for round in 0..2 {
         let told = (0..80).find_map(|n| file.write_all_at(&block, n << 20).err()).unwrap_or_else(|| {
-            // Another program's, or the kernel's after some seconds.
+            // The sync of another program; the kernel's own would follow after some seconds.
             assert_ne!(program::run(place.home(), "sync m").code, Some(0));
             assert!(file.metadata().is_ok());
             file.write_all_at(&block, 80 << 20).unwrap_err()
         });
-        // A kernel that is short of clean pages has written some before, and then an earlier write is told.
+        // A kernel short of clean pages has written some before, and then an earlier write fails.
         assert_eq!(told.raw_os_error(), no_space, "{round}");
     }
     rustix::fs::ftruncate(&file, 0).unwrap();
@@ -435,7 +436,8 @@ fn writer_on_a_full_drive_is_told_without_a_sync_of_its_own() {
     place.check();
 }
 
-/// The kernel makes an input error of a direct write that is answered short: the last one has to be refused as a whole.
+/// The kernel turns a short reply to a direct write into EIO, so the last one must be refused as a
+/// whole.
 #[test]
 fn full_drive_is_told_to_direct_writes_of_every_size() {
     let place = MountPlace::new("64M");
@@ -453,14 +455,15 @@ fn full_drive_is_told_to_direct_writes_of_every_size() {
     assert!(mounted.wait().success());
 }
 
-/// The file is opened while there is less space than the kernel may have promised to others: its bytes go past the page cache.
+/// The file is opened when there is less space than the kernel may have promised to others, so its
+/// data bypasses the page cache.
 #[test]
 fn file_opened_on_a_nearly_full_drive_hears_of_it_from_the_write() {
     let place = MountPlace::new("64M");
     let mounted = place.mount("dirty=1M");
     let filler = open(&mounted.at("filler"), OFlags::RDWR | OFlags::CREATE);
     let block = bytes(1, 256 << 10);
-    // Less than `dirty` and a zone of 4 MiB.
+    // Less than `dirty` plus a zone of 4 MiB.
     let has_space = || rustix::fs::statvfs(place.dir()).unwrap().f_bavail >= (5 << 20) / 4096;
     for n in (0..).take_while(|_| has_space()) {
         filler.write_all_at(&block, n * block.len() as u64).unwrap();
@@ -472,7 +475,7 @@ fn file_opened_on_a_nearly_full_drive_hears_of_it_from_the_write() {
     let mut read = vec![0; 100_000];
     before.read_exact_at(&mut read, 0).unwrap();
     assert!(read == bytes(2, 100_000));
-    // What another handle has in the page cache is what was written last.
+    // The page cache of another handle shows the last write.
     file.write_all_at(&bytes(3, 50_000), 123).unwrap();
     before.read_exact_at(&mut read, 0).unwrap();
     assert!(read[123..50_123] == bytes(3, 50_000) && read[50_123..] == bytes(2, 100_000)[50_123..]);
@@ -498,7 +501,7 @@ fn user_without_rights_mounts_by_the_helper() {
     for path in [home.to_path_buf(), home.join("d.img"), home.join("run"), place.dir()] {
         std::os::unix::fs::chown(path, Some(65534), Some(65534)).unwrap();
     }
-    // What the program is built into may be of root alone.
+    // The build directory may be accessible to root only.
     let copy = home.join("zonal");
     fs::copy(program::zonal(), &copy).unwrap();
     let as_nobody = |line: &str| {
@@ -519,15 +522,16 @@ fn user_without_rights_mounts_by_the_helper() {
     place.check();
 }
 
-/// A mount starts all of its threads before it is ready. One that cannot be started is an error, and no mount that fails afterwards.
+/// A mount starts all of its threads before it is ready. If one cannot be started, the mount is
+/// refused instead of failing later.
 #[test]
 fn mount_without_a_thread_that_it_needs_is_refused() {
     let place = MountPlace::new("64M");
-    // The helper that mounts wants a user with a name.
+    // The mount helper requires a user with a name.
     const BIN: u32 = 2;
     let line = "mount image:d.img,threads=0 m --daemon -o threads=1";
     let mut refused = 0;
-    // The command, its process in the background and the helper that mounts are the first of them.
+    // The command, its background process and the mount helper are the first of them.
     for threads in 3..16 {
         let said = program::run_limited(place.home(), line, ThreadLimit { user: BIN, threads });
         if said.code == Some(0) {
@@ -544,7 +548,7 @@ fn mount_without_a_thread_that_it_needs_is_refused() {
     place.check();
 }
 
-/// A mount of fstab or of systemd has no session; a user who logs in later has one.
+/// A mount from fstab or systemd has no session; a user who logs in later does.
 #[test]
 fn mount_of_another_session_is_found() {
     let place = MountPlace::new("64M");
@@ -558,7 +562,7 @@ fn mount_of_another_session_is_found() {
         String::from_utf8(output.stdout).unwrap()
     };
     for (mounting, asking) in [(None, Some(session.as_path())), (Some(session.as_path()), None)] {
-        // Sessions of others than root have directories that only they know.
+        // Sessions of users other than root have directories that others cannot find.
         if mounting.is_some() && !rustix::process::geteuid().is_root() {
             continue;
         }
@@ -570,7 +574,7 @@ fn mount_of_another_session_is_found() {
     place.check();
 }
 
-/// `umount` has not waited for the process; a mount after it does, and still refuses what is in use.
+/// `umount` does not wait for the process; the next mount does, and still refuses a drive in use.
 #[test]
 fn mount_waits_for_the_process_of_the_one_before() {
     let place = MountPlace::new("128M");
@@ -590,8 +594,8 @@ fn mount_waits_for_the_process_of_the_one_before() {
     place.check();
 }
 
-/// The kernel gives the number of a file system to the next one at once, and the process of the first lives on for a while: here it is
-/// in the midst of a sync, on a drive that takes a while for a flush.
+/// The kernel reuses the number of a file system immediately, while the process of the first one
+/// lives on for a while: here it is in the middle of a sync, on a drive with slow flushes.
 /// Slow: it waits for the timed commits of several mounts on a slow drive.
 #[test]
 fn number_that_another_file_system_has_now_is_not_taken_for_the_one_before() {
@@ -608,7 +612,7 @@ fn number_that_another_file_system_has_now_is_not_taken_for_the_one_before() {
         std::thread::sleep(Duration::from_millis(1200));
     };
 
-    // What ends is not said to be mounted elsewhere.
+    // A mount that is ending is not reported as mounted elsewhere.
     mount_and_write("first");
     let mounted = number("m");
     std::thread::scope(|scope| {
@@ -621,7 +625,7 @@ fn number_that_another_file_system_has_now_is_not_taken_for_the_one_before() {
     });
     place.zonal("unmount other");
 
-    // A mount waits for what ends.
+    // A mount waits for the previous one to end.
     mount_and_write("second");
     assert!(Command::new("umount").arg(place.dir()).status().unwrap().success());
     place.zonal("mount image:e.img other --daemon");
@@ -632,7 +636,8 @@ fn number_that_another_file_system_has_now_is_not_taken_for_the_one_before() {
     place.check();
 }
 
-/// Another file system at the path of a mount stays when the mount's process is told to end, and the mount goes wherever it is.
+/// If another file system is at the path of a mount when its process is terminated, that one stays,
+/// and the mount is removed wherever it is.
 #[test]
 fn signal_unmounts_its_own_file_system_and_no_other() {
     let place = MountPlace::new("64M");
@@ -640,7 +645,7 @@ fn signal_unmounts_its_own_file_system_and_no_other() {
     let mut mounted = place.mount_at("image:d.img", "p/m", "");
     fs::write(place.home().join("p/m/f"), b"mine").unwrap();
     fs::rename(place.home().join("p"), place.home().join("q")).unwrap();
-    // Who asks finds it wherever it was moved to.
+    // Commands find it at its new path.
     place.zonal("sync q/m");
     fs::create_dir_all(place.home().join("p/m")).unwrap();
     let other = place.home().join("p/m");
@@ -655,7 +660,7 @@ fn signal_unmounts_its_own_file_system_and_no_other() {
     tmpfs(&["umount"]);
     assert_eq!((code, kept.unwrap().as_slice()), (Some(0), &b"precious"[..]));
     assert_eq!(fs::read_dir(place.home().join("q/m")).unwrap().count(), 0, "it is mounted still");
-    // A name that is no text is one like others.
+    // A name that is not UTF-8 works like any other.
     let name = std::ffi::OsStr::from_bytes(b"odd\xff");
     fs::create_dir(place.home().join(name)).unwrap();
     let mut line = program::command(place.home(), "mount image:d.img --daemon");
@@ -664,7 +669,7 @@ fn signal_unmounts_its_own_file_system_and_no_other() {
         let output = program::command(place.home(), what).arg(name).output().unwrap();
         assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
     }
-    // Under another one it cannot be unmounted, and ends.
+    // If it is covered by another mount, the process ends without unmounting.
     let mut covered = place.mount("");
     let cover = |line: &[&str]| {
         assert!(Command::new(line[0]).args(&line[1..]).arg(place.dir()).status().unwrap().success())
@@ -678,7 +683,7 @@ fn signal_unmounts_its_own_file_system_and_no_other() {
     let kept = fs::read(covered.at("keep"));
     cover(&["umount"]);
     assert_eq!((code, kept.unwrap().as_slice()), (Some(0), &b"precious"[..]));
-    // Two in one place cannot be told apart by their path.
+    // Two mounts at one place cannot be distinguished by path.
     let mounted = place.mount("");
     assert_eq!(fs::read(mounted.at("synced")).unwrap(), b"mine");
     let error = program::run(place.home(), "mount null: m -o scratch").refused(1);

@@ -1,4 +1,4 @@
-//! What programs do with files.
+//! File operations of programs.
 
 use rustix::fs::{
     AtFlags, FallocateFlags, OFlags, SeekFrom, XattrFlags, copy_file_range, fallocate, fgetxattr, getxattr,
@@ -56,7 +56,7 @@ fn bytes_in_the_kernels_cache_are_data_to_a_search_for_holes() {
         assert_eq!(seek(SeekFrom::Hole(256 << 10)), 264 << 10, "{options}");
         assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(264 << 10)), Err(Errno::NXIO));
         drop(file);
-        // A program that takes a file with few blocks for one with holes sees that it has some.
+        // The block count covers the data, for programs that detect sparse files by it.
         assert!(fs::metadata(mounted.at("f")).unwrap().blocks() >= 16, "{options}");
         mounted.end();
     }
@@ -212,7 +212,8 @@ fn lifetime_is_an_attribute_that_files_inherit() {
     }
     removexattr(mounted.at("d/f"), NAME).unwrap();
     assert_eq!(getxattr(mounted.at("d/f"), NAME, &mut value), Err(Errno::NODATA));
-    // A file that can never have a name is gone once it is closed, unless its directory says otherwise.
+    // A file that can never get a name is gone once it is closed, so it inherits the short
+    // lifetime, unless its directory has one.
     for (directory, flags, told) in [
         ("", OFlags::EXCL, Ok("short")),
         ("", OFlags::empty(), Err(Errno::NODATA)),
@@ -229,7 +230,8 @@ fn lifetime_is_an_attribute_that_files_inherit() {
     mounted.end();
 }
 
-/// An access control list as the kernel's attribute has it: tag, permissions and owner of each entry.
+/// An access control list in the format of the kernel's attribute: tag, permissions and owner of
+/// each entry.
 fn list(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let mut value = 2u32.to_le_bytes().to_vec();
     for (tag, permissions, id) in entries {
@@ -246,14 +248,14 @@ fn access_control_lists_agree_with_modes_and_are_inherited() {
     let place = MountPlace::new("128M");
     let mounted = place.mount("");
     fs::create_dir(mounted.at("d")).unwrap();
-    // Of user 1000: read and write.
+    // For user 1000: read and write.
     let rights = list(&[(1, 7, NONE), (2, 6, 1000), (4, 5, NONE), (16, 7, NONE), (32, 0, NONE)]);
     setxattr(mounted.at("d"), "system.posix_acl_default", &rights, XattrFlags::empty()).unwrap();
     fs::write(mounted.at("d/f"), b"f").unwrap();
     let mode = || fs::metadata(mounted.at("d/f")).unwrap().mode() & 0o777;
     let mut value = [0; 64];
     let read = getxattr(mounted.at("d/f"), ACCESS, &mut value).unwrap();
-    // The maker has asked for 0666.
+    // The creator has asked for 0666.
     let expected = list(&[(1, 6, NONE), (2, 6, 1000), (4, 5, NONE), (16, 6, NONE), (32, 0, NONE)]);
     assert_eq!((&value[..read], mode()), (&expected[..], 0o660));
     fs::set_permissions(mounted.at("d/f"), fs::Permissions::from_mode(0o604)).unwrap();
@@ -291,7 +293,7 @@ fn set_id_bits_go_with_writes_and_owners_but_not_of_root() {
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", &script];
     assert!(std::process::Command::new("setpriv").args(nobody).status().unwrap().success());
     assert_eq!(mode(), 0o777);
-    // Of these the kernel says nothing of set-id bits.
+    // For these operations, the kernel does not report that set-id bits must be cleared.
     let size = 1 << 16;
     fs::write(mounted.at("source"), bytes(1, size)).unwrap();
     type Change<'a> = &'a (dyn Fn(&fs::File) + Sync);
@@ -311,7 +313,7 @@ fn set_id_bits_go_with_writes_and_owners_but_not_of_root() {
         open(&path, OFlags::WRONLY).write_all_at(&bytes(2, size), 0).unwrap();
         change(&open(&path, OFlags::RDWR));
         assert_eq!(mode(), 0o6777, "{name}");
-        // A thread's user is its own.
+        // A thread has credentials of its own.
         let as_nobody = || {
             use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
             set_thread_groups(&[]).unwrap();
@@ -325,7 +327,7 @@ fn set_id_bits_go_with_writes_and_owners_but_not_of_root() {
     with(0o6777);
     std::os::unix::fs::chown(&path, Some(1), Some(1)).unwrap();
     assert_eq!(mode(), 0o777);
-    // Of a directory with the bit, a file has the group.
+    // A file in a directory with the set-group-id bit gets the directory's group.
     fs::create_dir(mounted.at("d")).unwrap();
     std::os::unix::fs::chown(mounted.at("d"), None, Some(77)).unwrap();
     fs::set_permissions(mounted.at("d"), fs::Permissions::from_mode(0o2755)).unwrap();
@@ -350,7 +352,8 @@ fn owner_and_permissions_are_shown_as_the_mount_says() {
     mounted.end();
 }
 
-/// What is changed later is never older: the kernel stamps writes, and the process names.
+/// Timestamps of later changes are never older: the kernel stamps writes, and the process stamps
+/// changes of names.
 #[test]
 fn times_of_files_do_not_run_backwards() {
     let place = MountPlace::new("128M");

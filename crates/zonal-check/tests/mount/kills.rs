@@ -1,10 +1,11 @@
-//! The process of a mount is killed while programs write, or the power of its drive fails: what they were told is durable is there after
-//! the next mount.
+//! The process of a mount is killed while programs write, or the power of its drive fails: data
+//! acknowledged as durable is there after the next mount.
 //!
-//! `ZONAL_MOUNT_KILLS` sets how often under each program, `ZONAL_MOUNT_SEED` where random numbers begin. A seed gives the same files and moments; what the
-//! kernel has done by then it does not give.
+//! `ZONAL_MOUNT_KILLS` sets the number of kills under each program, `ZONAL_MOUNT_SEED` the seed. A
+//! seed determines the files and the moments, but not the progress of the kernel by then.
 //!
-//! Where the power fails, the test's process serves the mount, and its image lies in memory that forgets what was not synced.
+//! For power cuts, the test's own process serves the mount, with an image in memory that forgets
+//! unsynced data.
 
 use super::power::Powered;
 use rand::{RngExt, SeedableRng};
@@ -21,30 +22,30 @@ use std::time::Duration;
 use zonal_check::program::mounted::{MountPlace, bytes};
 use zonal_fuse::probe;
 
-/// Kills of the ordinary test under each program, of which there are four.
+/// Kills of the ordinary test under each of the four programs.
 const KILLS: u64 = 6;
 
 /// Threads that write files.
 const WRITERS: u64 = 2;
 
-/// Files of each.
+/// Files of each thread.
 const FILES: u64 = 6;
 
 fn test_number(name: &str, or: u64) -> u64 {
     std::env::var(name).ok().map_or(or, |text| text.parse().expect("it is a number"))
 }
 
-/// What ends a mount under a program.
+/// Ways in which a mount ends under a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// Its process is killed.
     Kill,
-    /// The drive's power fails.
+    /// The power of the drive fails.
     Cut,
 }
 
 impl End {
-    /// Runs `work` while mounts end again and again; after each, `check` looks at what is there.
+    /// Runs `work` while mounts end repeatedly; after each, `check` verifies the state.
     fn again_and_again<S: Send>(
         self,
         seed: u64,
@@ -94,10 +95,11 @@ impl End {
     }
 }
 
-/// Writes `data` through a shared mapping, and syncs that.
+/// Writes `data` through a shared mapping, and syncs the mapping.
 fn write_by_mapping(file: &File, data: &[u8]) -> rustix::io::Result<()> {
     ftruncate(file, data.len() as u64)?;
-    // SAFETY: the mapping is the function's own, and the file stays as long as it is until the mapping is gone.
+    // SAFETY: the mapping is private to this function, and the file keeps its length until the
+    // mapping is gone.
     unsafe {
         let (length, protection) = (data.len(), ProtFlags::READ | ProtFlags::WRITE);
         let at = mmap(std::ptr::null_mut(), length, protection, MapFlags::SHARED, file, 0)?;
@@ -107,9 +109,10 @@ fn write_by_mapping(file: &File, data: &[u8]) -> rustix::io::Result<()> {
     }
 }
 
-/// Each call that promises it has made its bytes durable when it returns, on this kernel, with the page cache and without.
+/// Each call that promises durability has made its bytes durable when it returns, on this kernel,
+/// with and without the page cache.
 ///
-/// `ZONAL_MOUNT_CALLS` sets the kills after each of them.
+/// `ZONAL_MOUNT_CALLS` sets the number of kills after each call.
 #[test]
 fn bytes_are_there_after_a_kill_once_a_call_says_that_they_are_durable() {
     type Call = (&'static str, OFlags, fn(&File, &[u8]) -> rustix::io::Result<()>);
@@ -131,14 +134,14 @@ fn bytes_are_there_after_a_kill_once_a_call_says_that_they_are_durable() {
         ("msync", OFlags::empty(), write_by_mapping),
     ];
     let synced: Call = ("write", OFlags::empty(), written);
-    // With so much room that files go through the page cache.
+    // With enough space for files to use the page cache.
     let place = MountPlace::new("4G");
     let keeps_single = probe::syncs_single_writes().unwrap();
     let mut number = 0;
     let mut is_kept = |options: &str, (_, flags, call): Call| {
         number += 1;
         let (mut mounted, data) = (place.mount(options), bytes(number, 100_000));
-        // A name that is as old as the last commit, and one that the mount is killed over.
+        // A name created after the last commit, and one that it is renamed to before the kill.
         let (made, path) = (place.dir().join("made"), place.dir().join(format!("f{number}")));
         let flags = OFlags::RDWR | OFlags::CREATE | flags;
         let file = File::from(open(&made, flags, Mode::RUSR | Mode::WUSR).unwrap());
@@ -155,7 +158,8 @@ fn bytes_are_there_after_a_kill_once_a_call_says_that_they_are_durable() {
         for options in ["", "writeback", "writethrough"] {
             for call in calls {
                 let is_single = call.0.starts_with("RWF");
-                // The default follows the probe; write-back keeps this one promise only where the kernel does.
+                // The default follows the probe; write-back keeps this promise only if the kernel
+                // does.
                 let keeps = !(options == "writeback" && is_single) || keeps_single;
                 assert_eq!(is_kept(options, call), keeps, "{} with {options:?}", call.0);
             }
@@ -165,7 +169,7 @@ fn bytes_are_there_after_a_kill_once_a_call_says_that_they_are_durable() {
     }
 }
 
-/// A flag of a file that asks for synchronous writes is refused, because no kernel passes it on.
+/// Opening a file for synchronous writes is refused, because no kernel passes the flag on.
 #[test]
 fn synchronous_flag_of_a_file_is_refused() {
     let place = MountPlace::new("64M");
@@ -176,12 +180,12 @@ fn synchronous_flag_of_a_file_is_refused() {
     mounted.end();
 }
 
-/// Some time after which a mount ends.
+/// Random time after which a mount ends.
 fn moment(random: &mut Pcg64Mcg) -> Duration {
     Duration::from_millis(random.random_range(20..400))
 }
 
-/// What a file may have: what was made durable last, and what came after that.
+/// Possible versions of a file: the last durable one, and any later one.
 #[derive(Default, Clone, Copy)]
 struct Written {
     durable: u64,
@@ -192,7 +196,8 @@ fn contents(number: u64) -> Vec<u8> {
     bytes(number, (number * 7919 % 200_000) as usize)
 }
 
-/// Writes a file beside, makes it durable, and renames it into its place, as editors and databases do.
+/// Writes a temporary file, makes it durable, and renames it over the original, as editors and
+/// databases do.
 fn replace(dir: &Path, name: &str, number: u64) -> std::io::Result<()> {
     let beside = dir.join(format!("{name}.new"));
     let mut file = File::create(&beside)?;
@@ -252,7 +257,8 @@ fn replaced_files(end: End) {
     end.again_and_again(1, vec![BTreeMap::new(); WRITERS as usize], work, check);
 }
 
-/// Runs SQLite on a database with these statements, and shows each line that it prints; what it says of errors.
+/// Runs SQLite on a database with these statements, passes each output line to `line`, and returns
+/// its error messages.
 fn sqlite(database: &Path, statements: &str, mut line: impl FnMut(&str)) -> String {
     let mut child = Command::new("sqlite3")
         .arg("-batch")
@@ -288,16 +294,17 @@ fn transactions_of_a_database_are_there_after_power_cuts() {
 fn transactions(end: End) {
     for (seed, journal) in [(2, "wal"), (3, "delete")] {
         let work = move |dir: &Path, last: &mut u64| {
-            // Less than EXTRA does not make the removal of a journal durable, which is what commits.
+            // Levels below EXTRA do not make the removal of a journal durable, which is the commit.
             let mut statements = format!("PRAGMA journal_mode={journal}; PRAGMA synchronous=EXTRA;\n");
             statements += "CREATE TABLE IF NOT EXISTS t(id INTEGER PRIMARY KEY, x BLOB);\n";
             for _ in 0..3000 {
-                // The drive does not get full: a journal that is played back needs room, too.
+                // The drive must not become full: replaying a journal needs space, too.
                 statements += "DELETE FROM t WHERE id < (SELECT max(id) FROM t) - 300;\n";
                 statements += "INSERT INTO t(x) VALUES(randomblob(abs(random()) % 20000)); SELECT 'id', max(id) FROM t;\n";
             }
-            // SQLite takes no notice if it cannot open the directory to make a removal durable. So a transaction counts once the next
-            // one is done: the mount was there after it.
+            // SQLite ignores a failure to open the directory for making a removal durable. So a
+            // transaction counts only after the next one has completed: the mount was still there
+            // after it.
             let mut told = *last;
             sqlite(&dir.join("db"), &statements, |line| {
                 if let Some(id) = line.strip_prefix("id|") {
@@ -320,7 +327,7 @@ fn transactions(end: End) {
     }
 }
 
-/// Runs git in a directory; what it prints, if it succeeds.
+/// Runs git in a directory, and returns its output if it succeeds.
 fn git(dir: &Path, line: &str) -> Option<String> {
     let output = Command::new("git")
         .args(["-c", "user.name=zonal", "-c", "user.email=zonal@localhost", "-c", "core.fsync=all"])
@@ -363,7 +370,7 @@ fn commits(end: End) {
             }
             let commit = git(&repository, "add -A").and_then(|_| git(&repository, "commit -q -m change"));
             let Some(head) = commit.and_then(|_| git(&repository, "rev-parse HEAD")) else { return };
-            // git makes a reference durable, and not the name that it gets.
+            // git makes a reference durable, but not its name.
             if File::open(repository.join(".git/refs/heads")).and_then(|names| names.sync_all()).is_err() {
                 return;
             }

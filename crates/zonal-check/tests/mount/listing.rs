@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use zonal_check::program::mounted::MountPlace;
 
-/// Names that stay.
+/// Number of permanent names.
 const NAMES: usize = 5000;
 
-/// A directory with names that stay, while two programs have others come and go.
+/// Runs `look` on a directory with permanent names while two programs create and remove others.
 fn while_others_change(place: &MountPlace, names: usize, look: impl FnOnce(&Path)) {
     let dir = place.dir().join("d");
     fs::create_dir(&dir).unwrap();
@@ -30,14 +30,14 @@ fn while_others_change(place: &MountPlace, names: usize, look: impl FnOnce(&Path
                 }
             });
         }
-        // The programs end, whatever the look comes to.
+        // The programs end even if `look` panics.
         let end = when_dropped(|| is_over.store(true, Ordering::Relaxed));
         look(&dir);
         drop(end);
     });
 }
 
-/// Calls `act` when it is dropped.
+/// Calls `act` when dropped.
 fn when_dropped<F: FnMut()>(act: F) -> impl Drop {
     struct Guard<F: FnMut()>(F);
     impl<F: FnMut()> Drop for Guard<F> {
@@ -70,7 +70,8 @@ fn names_that_stay_are_seen_once_while_others_come_and_go() {
     mounted.end();
 }
 
-/// Two programs read a directory, go back to positions that were told them, and read on from there.
+/// Two programs read a directory, seek to positions returned earlier, and continue reading from
+/// there.
 #[test]
 fn positions_of_two_programs_lead_to_the_same_names_while_others_come_and_go() {
     let place = MountPlace::new("256M");
@@ -79,7 +80,7 @@ fn positions_of_two_programs_lead_to_the_same_names_while_others_come_and_go() {
         let program = |seed: usize| {
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             let mut dir = Dir::new(rustix::fs::open(dir, flags, Mode::empty()).unwrap()).unwrap();
-            // Each name that stays, and the position after it.
+            // Each permanent name, with the position after it.
             let mut told = Vec::new();
             while let Some(entry) = dir.read() {
                 let entry = entry.unwrap();

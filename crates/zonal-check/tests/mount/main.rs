@@ -1,8 +1,8 @@
-//! `zonal mount` on this machine's kernel: what programs do in a directory, how a mount ends, and what is there afterwards.
+//! `zonal mount` on this machine's kernel: operations of programs in a directory, ends of mounts,
+//! and the state afterwards.
 //!
-//! Needs root and FUSE. `ZONAL_MOUNT_OPS` sets how many operations each run of fsx does,
-//! `ZONAL_MOUNT_KILLS` how often one is killed under each
-//! program.
+//! Needs root and FUSE. `ZONAL_MOUNT_OPS` sets the number of operations of each run of fsx,
+//! `ZONAL_MOUNT_KILLS` the number of kills under each program.
 
 mod ends;
 mod files;

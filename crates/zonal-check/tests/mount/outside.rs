@@ -1,4 +1,4 @@
-//! Other people's tests, run as programs on a mount: pjdfstest and fsx.
+//! Third-party tests, run as programs on a mount: pjdfstest and fsx.
 //!
 //! `scripts/setup.sh` installs them into `out/tools`. Without them these tests fail.
 
@@ -16,8 +16,8 @@ fn tool(name: &str) -> PathBuf {
     tool
 }
 
-/// Cases of pjdfstest that fail: none. The cases that its own list of features turns off need flags of files, or lists of
-/// NFSv4, or a mount that changes to read-only.
+/// Cases of pjdfstest that fail: none. The cases disabled by its list of features need file flags,
+/// NFSv4 ACLs, or a remount to read-only.
 const FAIL: [&str; 0] = [];
 
 #[test]
@@ -50,7 +50,7 @@ fn pjdfstest_passes() {
     mounted.end();
 }
 
-/// What fsx does, with and without shared mappings.
+/// Configuration of fsx, with or without shared mappings.
 fn configuration(maps: u32) -> String {
     format!(
         "flen = 1048576\nnomsyncafterwrite = true\n[opsize]\nmax = 131072\n[weights]\nclose_open = 1\ninvalidate = {maps}\n\

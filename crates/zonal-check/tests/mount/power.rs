@@ -1,4 +1,4 @@
-//! A drive whose power fails, and mounts of it that the test's process serves.
+//! A drive that loses power, and mounts of it served by the test's process.
 
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
@@ -20,15 +20,15 @@ use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
 use zonal_io::volume::{Volume, VolumeOptions};
 
-/// Calls of the backing within which the power fails.
+/// Number of backing calls within which the power fails.
 const CALLS: u64 = 20;
 
-/// An image in memory that forgets what was not synced.
+/// An image in memory that forgets unsynced data.
 pub struct Powered {
     backing: Arc<CutBacking>,
 }
 
-/// A mount of it.
+/// A mount of the drive.
 pub struct Mounted {
     pub dir: TempDir,
     session: Session,
@@ -36,7 +36,7 @@ pub struct Mounted {
 }
 
 impl Powered {
-    /// A drive with a new file system.
+    /// Creates a drive with a new file system.
     pub fn new() -> Powered {
         let options = ImageOptions::default().with_size(256 << 20).with_zone_size(4 << 20);
         let drive = Powered { backing: Arc::new(CutBacking::new(1)) };
@@ -53,30 +53,30 @@ impl Powered {
         Arc::new(Drive::new(Arc::new(Volume::open(Arc::new(device.unwrap()), options).unwrap())))
     }
 
-    /// Mounts it.
+    /// Mounts the drive.
     pub fn mount(&self, writeback: bool) -> Mounted {
         let clock = Clock::start();
         let fs = open(&self.open(), &polling(clock), None, MountOptions::default());
         let fs = fs.unwrap_or_else(|error| panic!("{error}"));
         let dir = tempfile::tempdir().unwrap();
-        // Whatever fails after the power has failed is no news.
+        // Errors after the power cut are expected, so they are not logged.
         let options = session_options(writeback, Arc::new(|_| {}));
         let session = Session::start(mount_here(dir.path()), fs.clone(), clock, options).unwrap();
         Mounted { dir, session, _fs: fs }
     }
 
-    /// Cuts the power in the midst of one of the next calls.
+    /// Cuts the power during one of the next calls.
     pub fn cut(&self, random: &mut Pcg64Mcg) {
         self.backing.cut_at(self.backing.calls() + random.random_range(0..CALLS));
         let begin = Instant::now();
         while self.backing.is_on() && begin.elapsed() < Duration::from_secs(1) {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // Where no more calls come, now.
+        // No more calls are made, so cut it now.
         self.backing.cut();
     }
 
-    /// The power returns, and the file system is sound.
+    /// Restores the power, and checks the file system.
     pub fn restart(&mut self, random: &mut Pcg64Mcg) {
         self.backing = Arc::new(self.backing.restart(random.random()));
         let (drive, waiters) = (self.open(), polling(Clock::start()));

@@ -1,10 +1,10 @@
-//! Ordinary programs on a mount, and what they find afterwards.
+//! Ordinary programs on a mount, and the resulting files.
 
 use std::path::Path;
 use std::process::Command;
 use zonal_check::program::mounted::MountPlace;
 
-/// Runs a script of a shell that has to succeed.
+/// Runs a shell script that must succeed.
 fn shell(dir: &Path, script: &str) -> String {
     let output =
         Command::new("bash").args(["-euo", "pipefail", "-c", script]).current_dir(dir).output().unwrap();
@@ -13,7 +13,7 @@ fn shell(dir: &Path, script: &str) -> String {
     out
 }
 
-/// A tree with some thousand files of all kinds, which every machine that builds this has.
+/// A tree of some thousand files of all kinds, which every build machine has.
 const TREE: &str = "/usr/include";
 
 /// Slow: it copies a tree of all file types with three programs.

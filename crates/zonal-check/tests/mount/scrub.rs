@@ -1,4 +1,4 @@
-//! Scrubs of a mount: while programs work, of damaged data, and stopped in between.
+//! Scrubs of a mount: while programs work, with damaged data, and interrupted.
 
 use rustix::fs::OFlags;
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,7 +12,7 @@ use zonal_check::program::mounted::{MountPlace, bytes, open};
 
 const MIB: u64 = 1 << 20;
 
-/// Four files of 10 MiB, one after the other on the drive.
+/// Writes four files of 10 MiB, one after the other on the drive.
 fn fill(place: &MountPlace) {
     for n in 0..4 {
         fs::write(place.dir().join(n.to_string()), bytes(n, 10 << 20)).unwrap();
@@ -25,7 +25,7 @@ fn told(place: &MountPlace) -> serde_json::Value {
     told["files"]["scrub"].clone()
 }
 
-/// Changes a byte in the image where it has block `block` of `data`.
+/// Changes a byte in the image at block `block` of `data`.
 fn damage(place: &MountPlace, data: &[u8], block: usize) {
     let path = place.home().join("d.img");
     let image = fs::read(&path).unwrap();
@@ -79,7 +79,7 @@ fn what_is_damaged_is_named_and_nothing_else() {
     assert!(first.starts_with("/1 (file ") && first.contains(", block 700: "), "{first}");
     assert!(second.starts_with("/2 (file ") && second.contains(", block 2000: "), "{second}");
     assert!(said.err.contains("damaged pieces: 2"), "{}", said.err);
-    // Damage of what was lost with the file is none.
+    // Damage to the data of a removed file does not count.
     fs::remove_file(mounted.at("1")).unwrap();
     let said = program::run(place.home(), "scrub m --share 100");
     assert_eq!(String::from_utf8(said.out).unwrap().lines().collect::<Vec<_>>(), [second]);
@@ -89,7 +89,7 @@ fn what_is_damaged_is_named_and_nothing_else() {
     assert_eq!(log.lines().filter(|line| line.contains("scrub: /")).count(), 3, "{log}");
 }
 
-/// Pages of the metadata, too.
+/// Scrubs read pages of the metadata, too.
 #[test]
 fn damaged_metadata_is_found() {
     let place = MountPlace::new("128M");
@@ -100,7 +100,7 @@ fn damaged_metadata_is_found() {
     place.zonal("sync m");
     let path = place.home().join("d.img");
     let image = fs::read(&path).unwrap();
-    // A page with names: its first copies may be of an earlier commit, and the last one is in use.
+    // A page with names: earlier copies may belong to an older commit, and the last one is in use.
     let name = b"a name with some letters 15";
     let at = image.chunks_exact(4096).rposition(|page| page.windows(name.len()).any(|bytes| bytes == name));
     let at = at.expect("it is on the drive") as u64 * 4096;
@@ -116,7 +116,7 @@ fn damaged_metadata_is_found() {
 #[test]
 fn scrub_that_is_stopped_continues_after_the_next_mount() {
     let place = MountPlace::new("128M");
-    // Of a drive that answers late.
+    // On a drive with slow reads.
     let plan = "[[rule]]\non = \"read\"\nzones = \"3-\"\nfault = \"delay\"\ntime = \"30ms\"\n";
     fs::write(place.home().join("plan"), plan).unwrap();
     let mut mounted = place.mount_device("fault:plan=plan+image:d.img", "");
@@ -124,7 +124,7 @@ fn scrub_that_is_stopped_continues_after_the_next_mount() {
     damage(&place, &bytes(0, 10 << 20), 100);
     let mut command = program::command(place.home(), "scrub m --share 4");
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // The first file's damage is found, and there is more to read.
+    // Enough time to find the first file's damage, but not to read everything.
     std::thread::sleep(Duration::from_secs(2));
     kill_process(Pid::from_raw(child.id() as i32).unwrap(), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
@@ -139,12 +139,12 @@ fn scrub_that_is_stopped_continues_after_the_next_mount() {
     assert!(mounted.wait().success());
     let mut mounted = place.mount("");
     let said = program::run(place.home(), "scrub m --share 100");
-    // What was found before is counted, and not read again.
+    // Damage found before is counted, but not read again.
     assert_eq!((said.code, String::from_utf8_lossy(&said.out).as_ref()), (Some(3), ""), "{}", said.err);
     let ended = told(&place);
     assert!(ended["ended"].is_i64() && ended["damaged"] == 1, "{ended}");
     assert!((40 * MIB..44 * MIB).contains(&ended["bytes"].as_u64().unwrap()), "{ended}");
-    // From the beginning it is found again.
+    // A scrub from the beginning finds it again.
     let said = program::run(place.home(), "scrub m --share 100");
     assert!(said.code == Some(3) && said.out.starts_with(b"/0 (file "), "{}", said.err);
     place.zonal("unmount m");
@@ -156,7 +156,7 @@ fn scrub_needs_a_mount() {
     let place = MountPlace::new("128M");
     let said = program::run(place.home(), "scrub m").refused(1);
     assert!(said.ends_with("m: no `zonal mount` has it"), "{said}");
-    // A mount that only reads is scrubbed, too, and keeps nothing.
+    // A read-only mount can be scrubbed, too, but its result is not recorded.
     let mounted = place.mount("ro");
     assert!(place.zonal("scrub m --share 100").contains("nothing is damaged"));
     assert!(told(&place).is_null());

@@ -1,4 +1,4 @@
-//! What a mount is told by options, and by which names commands find it.
+//! Options of a mount, and the names by which commands find it.
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
@@ -70,7 +70,7 @@ fn remount_says_what_it_does_not_do() {
     place.check();
 }
 
-/// As a line of /etc/fstab says it.
+/// As written in /etc/fstab.
 #[test]
 fn log_and_metadata_are_options_too() {
     let place = MountPlace::new("128M");

@@ -1,4 +1,4 @@
-//! Drives that fail under a mount.
+//! Failing drives under a mount.
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -158,7 +158,7 @@ fn file_system_that_needs_a_repair_is_mounted_ro_and_never_written() {
     let line = format!("image:d.img: mounted ro: {why}");
     assert_eq!(said.lines().filter(|said| said.contains(&line)).count(), 1, "{said}");
     assert!(fs::read(place.home().join("d.img")).unwrap() == before, "it was written");
-    // What is lost stays lost, and the rest is writable after a repair.
+    // Lost data stays lost, and the rest is writable after a repair.
     let _ = zonal_check::program::run(place.home(), "fsck --repair image:d.img");
     let mounted = place.mount("");
     fs::write(mounted.at("new"), bytes(9, 100_000)).unwrap();
@@ -185,7 +185,7 @@ fn drive_that_is_gone_is_an_error_of_each_call_and_loses_nothing_that_was_synced
     let refused = number(&refused.expect("the drive is gone")).unwrap();
     assert!([Errno::IO, Errno::ROFS].contains(&refused), "{refused}");
     assert!(synced > 3, "{synced}");
-    // The process is there and answers.
+    // The process is still there and answers.
     assert!(fs::metadata(mounted.at("0")).is_ok());
     let later = number(&fs::write(mounted.at("later"), b"").unwrap_err()).unwrap();
     assert!([Errno::IO, Errno::ROFS].contains(&later), "{later}");
@@ -204,7 +204,7 @@ fn drive_that_is_gone_is_an_error_of_each_call_and_loses_nothing_that_was_synced
     mounted.end();
 }
 
-/// Data is written late.
+/// Data is written with a delay.
 const LATE: &str = "[[rule]]\non = \"writes\"\nzones = \"3-\"\nfault = \"delay\"\ntime = \"1500ms\"\n";
 
 #[test]
@@ -236,8 +236,8 @@ fn reads_and_look_ups_do_not_wait_for_writers() {
     mounted.end();
 }
 
-/// The drive answers writes of data late, and a second write waits for room until the first has ended. The sync that is due in between
-/// does not have it.
+/// The drive writes data slowly, and a second write waits for room until the first has ended. The
+/// sync that is due in between does not include it.
 #[test]
 #[ignore = "it waits for a late drive, for 10 seconds"]
 fn write_that_has_waited_is_durable_after_the_time_that_was_asked_for() {
