@@ -1,7 +1,9 @@
 #!/bin/bash
-# A host's first hour with two served drives. Prints lines of a key and a value, which main.rs compares with what it expects.
+# First use of two served drives by a host. Prints lines of a key and a value, which main.rs
+# compares with the expected ones.
 #
-# GOOD_PORT and FAULTY_PORT are where the drives are served, GOOD_NQN and FAULTY_NQN their names. /share/pattern has 16 KiB.
+# GOOD_PORT and FAULTY_PORT are the ports of the drives, GOOD_NQN and FAULTY_NQN their names.
+# /share/pattern has 16 KiB.
 set -u
 pattern=/share/pattern
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
@@ -20,7 +22,8 @@ append() {
         sed -n 's/^Success appended data to LBA //p; s/^NVMe status: .*(\(0x[0-9a-f]*\))$/\1/p'
 }
 
-# Conditions and pointers of the first $1 zones, as the drive itself tells them, the pointers in blocks of the zone.
+# Conditions and write pointers of the first $1 zones, as reported by the drive; pointers in blocks
+# from the start of the zone.
 zones() {
     nvme zns report-zones "$zoned" --descs="$1" --output-format=json |
         jq -r '[.zone_list[] | "\(.state):\(.wp - .slba)"] | join(" ")'
@@ -91,7 +94,8 @@ tell remove "$(result rm /mnt/file)"
 tell fstrim "$(result fstrim /mnt)"
 tell unmount_again "$(result umount /mnt)"
 
-# What the test looks for in the image: 12 KiB at the pointers of two zones, and a block of the conventional namespace.
+# Data that the test looks for in the image: 12 KiB at the write pointers of two zones, and a block
+# of the conventional namespace.
 tell left.first "$(write "$zoned" $((3 * 2048)) 8192 4096) $(append $((3 * 2048)) 4096)"
 tell left.second "$(write "$zoned" $((5 * 2048)) 4096 4096)"
 tell left.finished "$(status nvme zns finish-zone "$zoned" --start-lba=$((7 * 2048)))"
@@ -99,7 +103,7 @@ tell left.conventional "$(write "$conventional" 8191 4096 4096)"
 tell left.flushed "$(status nvme flush "$zoned") $(status nvme flush "$conventional")"
 tell complaints "$(complaints)"
 
-# A drive with faults, of blocks of 512 bytes.
+# A drive with faults and blocks of 512 bytes.
 tell faulty.connected "$(result connect "$FAULTY_PORT" "$FAULTY_NQN")"
 faulty=$(disk "$FAULTY_NQN" 1)
 tell faulty.writes "$(write "$faulty" 0 512 512) $(write "$faulty" 1 512 512) $(write "$faulty" 1 512 512)"

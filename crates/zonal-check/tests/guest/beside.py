@@ -1,13 +1,17 @@
-"""What programs do to a file system, and what comes to its disks meanwhile; then what a write that fails costs.
+"""Measures loads on a file system with the resulting writes of its drive, and the effect of a failed write.
 
-beside.py load DIRECTORY SYNC CONTROLLER   runs each load, and prints a line of each: its name, bytes of the program, seconds, operations,
-                                         and bytes that the drive was given, until SYNC, a command, has ended. The drive counts thousands
-                                         of sectors, and a controller that is attached tells them
-beside.py write DIRECTORY FILES          writes files of a MiB, each flushed, however many of them fail; prints how many did, after how
-                                         many the first did, how many after that did not, and the errors
-beside.py verify DIRECTORY FILES         reads the files that were flushed, and prints how many are as they were written
+beside.py load DIRECTORY SYNC CONTROLLER  runs each load, and prints a line for each: its name, bytes
+                                          of the program, seconds, operations, and bytes written to
+                                          the drive until the command SYNC has ended. The drive
+                                          counts thousands of sectors, and reports them through its
+                                          attached controller
+beside.py write DIRECTORY FILES           writes files of 1 MiB, flushing each, and goes on after
+                                          failures; prints the number of failures, the number of
+                                          files before the first failure, the number of successes
+                                          after it, and the errors
+beside.py verify DIRECTORY FILES          reads the flushed files, and prints how many are intact
 
-The files of `write` are listed in /tmp/flushed.
+`write` lists its flushed files in /tmp/flushed.
 """
 
 import errno
@@ -25,7 +29,7 @@ FLUSHED = "/tmp/flushed"
 
 
 def bytes_written(controller):
-    """Bytes that the drive was given to write, by all hosts."""
+    """Bytes written to the drive by all hosts."""
     log = subprocess.run(["nvme", "smart-log", controller, "--output-format=json"], check=True, capture_output=True)
     return int(json.loads(log.stdout)["data_units_written"]) * 512_000
 
@@ -43,7 +47,7 @@ def whole(path, data, is_flushed=True):
 
 
 class Loads:
-    """Each method is a load: it returns the bytes that it wrote or read, and its operations."""
+    """Each method is a load. It returns the number of bytes written or read, and of operations."""
 
     def __init__(self, directory):
         self.directory = directory
@@ -54,7 +58,7 @@ class Loads:
         return os.path.join(self.directory, name)
 
     def stream(self):
-        """A file written in a row and flushed."""
+        """Writes a file sequentially and flushes it."""
         with open(self.path("stream"), "wb", buffering=0) as file:
             for _ in range(96):
                 file.write(self.piece)
@@ -62,7 +66,7 @@ class Loads:
         return 96 * MIB, 96
 
     def stream_read(self):
-        """The same read from the drive."""
+        """Reads the file of the stream from the drive."""
         with open(self.path("stream"), "rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             while file.read(MIB):
@@ -70,7 +74,7 @@ class Loads:
         return 96 * MIB, 96
 
     def small_files(self):
-        """Files of 4 KiB in 20 directories."""
+        """Writes files of 4 KiB to 20 directories."""
         for n in range(1500):
             if n % 75 == 0:
                 os.mkdir(self.path(f"small{n // 75}"))
@@ -78,7 +82,7 @@ class Loads:
         return 1500 * BLOCK, 1500
 
     def appends(self):
-        """100 bytes and a flush, again and again."""
+        """Appends 100 bytes and flushes, repeatedly."""
         with open(self.path("log"), "ab", buffering=0) as file:
             for _ in range(600):
                 file.write(self.piece[:100])
@@ -86,7 +90,7 @@ class Loads:
         return 600 * 100, 600
 
     def overwrites(self):
-        """Blocks of the stream's file in no order, with a flush for every 256."""
+        """Overwrites random blocks of the stream's file, with a flush after every 256."""
         with open(self.path("stream"), "r+b", buffering=0) as file:
             for n in range(8192):
                 os.pwrite(file.fileno(), self.piece[:BLOCK], self.chance.randrange(96 * 256) * BLOCK)
@@ -95,7 +99,7 @@ class Loads:
         return 8192 * BLOCK, 8192
 
     def direct_reads(self):
-        """Blocks of the stream's file in no order, each read from the drive."""
+        """Reads random blocks of the stream's file, bypassing the page cache."""
         memory = mmap.mmap(-1, BLOCK)
         file = os.open(self.path("stream"), os.O_RDONLY | os.O_DIRECT)
         for _ in range(1000):
@@ -104,7 +108,7 @@ class Loads:
         return 1000 * BLOCK, 1000
 
     def replaced_files(self):
-        """The drive filled to nine tenths with files of 1 to 4 MiB, then as many bytes again, each file in the place of another."""
+        """Fills the drive to 90% with files of 1 to 4 MiB, then overwrites as many bytes by replacing files."""
         room = os.statvfs(self.directory)
         wanted = room.f_bavail * room.f_frsize * 9 // 10
         written, files = 0, []

@@ -1,9 +1,11 @@
 #!/bin/bash
-# XFS on both namespaces of served drives, and `zonal mount` on the zoned one of others of the same shape, over a connection of its own: what each is
-# given and what it writes, then what a write that fails costs. Prints lines that begin with the file system and the drive.
+# XFS on both namespaces of served drives, and `zonal mount` on the zoned namespace of other drives
+# of equal shape, over a connection of its own: bytes written by programs and to the drive, then the
+# cost of a failed write. Prints lines that begin with the file system and the drive.
 #
-# DRIVES is a list of words KIND,NAME,PORT,NQN: KIND is zonal or xfs, NAME says how the drive behaves. The drives `plain` and `disk` get the loads
-# of beside.py, others its writes. /share has the program and beside.py.
+# DRIVES is a list of words KIND,NAME,PORT,NQN: KIND is zonal or xfs, NAME describes the behaviour
+# of the drive. The drives `plain` and `disk` get the loads of beside.py, others its writes. /share
+# has the program and beside.py.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
@@ -52,7 +54,7 @@ for drive in $DRIVES; do
             ;;
         *)
             tell "$what write $(python3 /share/beside.py write /mnt 60 2>&1 | xargs)"
-            # That the fault took effect: programs see nothing of it.
+            # Shows that the fault took effect, because programs do not notice it.
             if [ "$kind" = zonal ]; then
                 tell "$what failed_units $("$zonal" stat /mnt --json | jq .files.activity.failed_units)"
             fi

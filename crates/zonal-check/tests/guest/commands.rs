@@ -1,14 +1,14 @@
-//! The commands of nvme-cli and blkzone, one by one: `commands.sh` says which, and this what comes of them.
+//! Expected results of the nvme-cli and blkzone commands that `commands.sh` runs.
 
 use std::fs;
 use zonal_check::guest::{self, Guest};
 use zonal_check::program::served::Served;
 
-/// The drive of `commands.sh`.
+/// Drive of `commands.sh`.
 const DRIVE: &str = "fault:plan=plan.toml+ram:size=128M,zone_size=8M,zone_capacity=6M,zone_nr_conv=4,blocksize=4096,\
                      zone_max_open=4,zone_max_active=6 --uuid 67e55044-10b1-426f-9247-bb680e5fe0c8";
 
-/// Zones 9, 10 and 11 of the namespace turn read-only with their second write.
+/// Zones 9, 10 and 11 of the namespace become read-only on their second write.
 const WORN: [u32; 3] = [13, 14, 15];
 
 const EXPECTED: &[(&str, &str)] = &[
@@ -23,7 +23,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("id-ns.absent", "[0,0]"),
     ("zns.id-ctrl", "8"),
     ("zns.id-ns", "[0,1,5,3,2048,0]"),
-    // Invalid Field: it is no zoned namespace.
+    // Invalid Field: not a zoned namespace.
     ("zns.id-ns.conventional", "0x4002"),
     ("list-ns", "[1,2] [1]"),
     (
@@ -56,7 +56,8 @@ const EXPECTED: &[(&str, &str)] = &[
     ("report.conventional", "0x4002"),
     ("receive", "12 2 1 1"),
     ("receive.action", "0x4002"),
-    // Of an empty, a full, a read-only and an offline zone: Invalid Zone State Transition. `-` is not asked.
+    // For an empty, a full, a read-only and an offline zone: Invalid Zone State Transition. `-` is
+    // not tested.
     ("refused.open", "- 0x41bf 0x41bf 0x41bf "),
     ("refused.close", "0x41bf 0x41bf 0x41bf 0x41bf "),
     ("refused.finish", "- - 0x41bf 0x41bf "),
@@ -102,7 +103,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("unsupported", "0x4001 0x4001 0x4001"),
     // Format, Device Self-test; Reservation Report.
     ("unsupported.admin", "0x4001 0x4001 0x4001"),
-    // Those that have turned read-only, not what the host has done.
+    // The zones that have become read-only, without changes made by the host.
     ("changed-zone-list", "18432 20480"),
     ("changed-zone-list.read", "18432 20480 / "),
     ("smart-log", "[0,100,0,true,true,true,false,0,true]"),

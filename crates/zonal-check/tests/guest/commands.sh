@@ -1,9 +1,9 @@
 #!/bin/bash
-# Every command of nvme-cli and blkzone that a zoned drive answers, and what comes of it. Prints lines of a key and a value, which
-# commands.rs compares with what it expects.
+# Runs every command of nvme-cli and blkzone that a zoned drive answers. Prints lines of a key and a
+# value, which commands.rs compares with the expected ones.
 #
-# PORT and NQN are the drive's: twelve sequential zones of 2048 blocks, 1536 of them writable, and four conventional ones. Zones 9, 10
-# and 11 turn read-only with their second write.
+# PORT and NQN are the drive's: twelve sequential zones of 2048 blocks, 1536 of them writable, and
+# four conventional ones. Zones 9, 10 and 11 become read-only on their second write.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
@@ -12,7 +12,7 @@ data=/tmp/data
 head -c 64K /dev/urandom >$data
 
 lba() { echo $(($1 * 2048 + ${2:-0})); }
-# Writes blocks at the pointer of a zone: write DISK LBA [BLOCKS].
+# Writes blocks at the write pointer of a zone: write DISK LBA [BLOCKS].
 write() { status nvme write "$1" --start-block="$2" --block-count=$((${3:-1} - 1)) --data-size=$((${3:-1} * 4096)) --data=$data; }
 zns() { local verb=$1; shift; status nvme zns "$verb" "$zoned" "$@"; }
 on() { local verb=$1 zone=$2; shift 2; zns "$verb" --start-lba="$(lba "$zone")" "$@"; }
@@ -22,14 +22,15 @@ append() {
         sed -n 's/^Success appended data to LBA //p; s/^NVMe status: .*(\(0x[0-9a-f]*\))$/\1/p'
 }
 
-# A field or more of what a command says in JSON: fields FILTER COMMAND...
+# Fields of a command's JSON output: fields FILTER COMMAND...
 fields() {
     local filter=$1
     shift
     "$@" --output-format=json 2>/dev/null | jq -rc "$filter"
 }
 
-# All of a report's zones, or those that the options pick: number:condition:blocks below the pointer.
+# Zones of a report, all or those selected by options: number:condition:blocks below the write
+# pointer.
 zones() {
     fields '[.zone_list[] | "\(.slba / 2048):\(.state):\(.wp - .slba)"] | join(" ")' \
         nvme zns report-zones "$zoned" "$@"
@@ -42,7 +43,7 @@ conventional=$(disk "$NQN" 2)
 controller=$(controller "$zoned")
 tell disks "$(disks | wc -l)"
 
-# ---- what it is
+# ---- identification
 tell id-ctrl "$(fields '[.cntrltype, .sqes, .cqes, .nn, .mdts, .oncs, .vwc, .oaes, .acl, .aerl, .elpe, .frmw, .kas, .subnqn]' nvme id-ctrl "$controller")"
 tell id-ns.zoned "$(fields '[.nsze, .ncap, .nuse, .nlbaf, .lbafs[0].ds, .lbafs[0].ms, .nmic, .dlfeat, .nsattr]' nvme id-ns "$zoned")"
 tell id-ns.conventional "$(fields '[.nsze, .ncap, .nuse, .lbafs[0].ds]' nvme id-ns "$conventional")"
@@ -56,7 +57,7 @@ tell id-iocs "$(nvme id-iocs "$controller" | xargs)"
 tell independent "$(fields '[.nsfeat, .nmic, .nsattr, .nstat]' nvme cmdset-ind-id-ns "$zoned")"
 tell show-regs "$(nvme show-regs "$controller" | sed -n 's/^\(cap\|version\|cc\|csts\|vs\) *: *//p' | xargs)"
 
-# ---- each state of a zone, as the drive reports it
+# ---- each state of a zone, as reported by the drive
 tell states.opened "$(write "$zoned" "$(lba 1)" 3) $(on open-zone 2) $(write "$zoned" "$(lba 3)" 2) $(on close-zone 3) $(on finish-zone 4)"
 tell states.worn "$(write "$zoned" "$(lba 9)") $(write "$zoned" "$(lba 9 1)") $(write "$zoned" "$(lba 10)") $(write "$zoned" "$(lba 10 1)") $(on offline-zone 10)"
 tell report.all "$(zones)"
@@ -66,8 +67,8 @@ tell report.within "$(zones --start-lba="$(lba 8 5)" --descs=2)"
 tell report.end "$(zns report-zones --start-lba="$(lba 12)")"
 tell report.extended "$(zns report-zones --extended)"
 tell report.conventional "$(status nvme zns report-zones "$conventional")"
-# The number of zones in the header of a report with room for two. nvme-cli does not show what zone-mgmt-recv brings, so the command
-# is sent as it is: received OPTIONS-OF-DWORD-13 [ZONE].
+# The number of zones in the header of a report with room for two. nvme-cli does not print the
+# output of zone-mgmt-recv, so the raw command is sent: received OPTIONS-OF-DWORD-13 [ZONE].
 received() {
     nvme io-passthru "$zoned" --opcode=0x7a --namespace-id=1 --read --raw-binary --data-len=192 --cdw10="$(lba "${2:-0}")" \
         --cdw12=47 --cdw13="$1" 2>/dev/null | od -A n -t u8 -N 8 | xargs
@@ -75,7 +76,8 @@ received() {
 tell receive "$(received 0) $(received 0x10000) $(received 0x700) $(received 0 11)"
 tell receive.action "$(zns zone-mgmt-recv --zra=5 --data-len=128)"
 
-# ---- what may be done in each state: empty 0, open 1 and 2, closed 3, full 4, read-only 9, offline 10
+# ---- commands allowed in each state: empty 0, open 1 and 2, closed 3, full 4, read-only 9, offline
+# 10
 for verb in open close finish reset offline; do
     tell "refused.$verb" "$(for zone in 0 4 9 10; do
         case $verb-$zone in open-0 | finish-0 | finish-4 | reset-0 | reset-4 | offline-9 | offline-10) echo -n "- " ;; *) echo -n "$(on $verb-zone $zone) " ;; esac

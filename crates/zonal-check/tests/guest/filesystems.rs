@@ -1,4 +1,5 @@
-//! File systems of Linux on served images: filled, half removed, filled again, compared, checked; then the image on this machine.
+//! Linux file systems on served images: filled, half emptied, refilled, compared and checked; then
+//! the image is checked on this machine.
 
 use serde_json::Value;
 use std::fs;
@@ -7,20 +8,21 @@ use zonal_check::guest::{self, Guest};
 use zonal_check::program;
 use zonal_check::program::served::Served;
 
-/// A file system, and what it needs.
+/// A file system and its requirements.
 struct Case {
     kind: &'static str,
-    /// The drive, as options of `zonal create`.
+    /// Drive, as options of `zonal create`.
     drive: &'static str,
-    /// What is written: all that fits, or this number of bytes.
+    /// Number of bytes to write; without it, as many as fit.
     bytes: Option<u64>,
-    /// Bytes that fit at least.
+    /// Minimum number of bytes that fit.
     fill_min: u64,
-    /// Bytes that fit again at least after half was removed. Without it nothing is removed.
+    /// Minimum number of bytes that fit again after half was removed. Without it nothing is
+    /// removed.
     again_min: Option<u64>,
 }
 
-/// The last number of a line `KEY ok FILES BYTES`.
+/// Last number of a line `KEY ok FILES BYTES`.
 fn bytes(lines: &[String], key: &str) -> u64 {
     let line =
         lines.iter().find_map(|line| line.strip_prefix(key)).unwrap_or_else(|| panic!("no line {key}"));
@@ -28,7 +30,7 @@ fn bytes(lines: &[String], key: &str) -> u64 {
     number.unwrap_or_else(|| panic!("{key}{line}"))
 }
 
-/// Over NVMe/TCP.
+/// Runs the case over NVMe/TCP.
 fn is_served(case: &Case) {
     let dir = tempfile::tempdir().unwrap();
     program::run(dir.path(), &format!("create d {}", case.drive)).done();
@@ -37,14 +39,14 @@ fn is_served(case: &Case) {
     let lines = case.lines(share.path(), |guest| {
         guest.memory(2048).set("PORT", served.address.port()).set("NQN", &served.nqn)
     });
-    // The drive has refused nothing.
+    // No command of the drive has failed.
     let wanted = [("connected", "ok"), ("failed_commands", "0"), ("disconnected", "disconnected 1 ")];
     case.check(&lines, &wanted);
     assert_eq!(served.terminate(), Some(0));
     image_is_sound(dir.path());
 }
 
-/// As a block device of the guest, with zones of both kinds.
+/// Runs the case on a block device of the guest, with zones of both kinds.
 fn is_shown(case: &Case) {
     let share = guest::share_with_program();
     program::run(share.path(), &format!("create d {}", case.drive)).done();
@@ -53,7 +55,7 @@ fn is_shown(case: &Case) {
     image_is_sound(share.path());
 }
 
-/// As a SCSI disk of the guest, with zones of both kinds.
+/// Runs the case on a SCSI disk of the guest, with zones of both kinds.
 fn is_scsi_disk(case: &Case) {
     let (dir, share) = (tempfile::tempdir().unwrap(), guest::share());
     program::run(dir.path(), &format!("create d {} --uuid {UUID}", case.drive)).done();
@@ -69,7 +71,7 @@ fn is_scsi_disk(case: &Case) {
 const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
 
 impl Case {
-    /// What the script says, with what `drive` tells it of the drive.
+    /// Output of the script, after `drive` has configured the drive.
     fn lines(&self, share: &Path, drive: impl FnOnce(Guest) -> Guest) -> Vec<String> {
         fs::copy(guest::scripts().join("fill.py"), share.join("fill.py")).unwrap();
         let guest = Guest::script("filesystems.sh", 1800).share(share).set("KIND", self.kind);
@@ -106,7 +108,8 @@ impl Case {
     }
 }
 
-/// The image opens and reports on this machine; after a shutdown no zone is open, and no pointer lies outside its zone.
+/// The image opens and can be reported on this machine; after a shutdown no zone is open, and no
+/// write pointer is outside of its zone.
 fn image_is_sound(directory: &Path) {
     let report = program::run(directory, "report d --json").done();
     let report: Value = serde_json::from_slice(&report).unwrap();
@@ -175,7 +178,7 @@ fn ext4_on_conventional_zones_fills_and_comes_back() {
     });
 }
 
-/// docs/GUEST.md says why nothing is removed.
+/// docs/GUEST.md explains why nothing is removed.
 #[test]
 #[ignore = "minutes"]
 fn btrfs_fills() {
@@ -200,7 +203,7 @@ fn btrfs_that_is_not_full_comes_back() {
     });
 }
 
-/// On one disk with zones of both kinds.
+/// On a single disk with zones of both kinds.
 const F2FS: Case = Case {
     kind: "f2fs",
     drive: "--size 576M --zone-size 8M --zone-nr-conv 8 --zone-max-open 14 --zone-max-active 14",

@@ -1,15 +1,17 @@
 #!/bin/bash
-# A file system on a served drive: made, mounted, filled until there is no space, half of it removed, filled again, each file compared
-# with what was written, unmounted, checked, mounted again and compared again. Prints lines of a key and a value.
+# A file system on a served drive: made, mounted, filled until there is no space, half emptied,
+# refilled, each file compared with the written data, unmounted, checked, mounted again and compared
+# again. Prints lines of a key and a value.
 #
-# KIND is the file system. BYTES, if set, is what it is filled with instead of all that fits; without REMOVE=1 no file is removed and
-# it is filled once. PORT and NQN are the drive's. With UBLK or SCSI it is one disk with zones of both kinds
-# (lib.sh), otherwise a null_blk of the shape that lib.sh wants.
+# KIND is the file system. BYTES, if set, is the amount to write instead of all that fits; without
+# REMOVE=1 no file is removed and it is filled only once. PORT and NQN are the drive's. With UBLK or
+# SCSI it is one disk with zones of both kinds (lib.sh), otherwise a null_blk of the shape given by
+# the variables of lib.sh.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
 
-# What fill.py came to: `ok FILES BYTES`.
+# Result of fill.py: `ok FILES BYTES`.
 files() {
     local said
     if said=$(python3 /share/fill.py "$1" "$directory" /tmp/manifest ${2:-} ${BYTES:-} 2>&1); then
@@ -27,7 +29,7 @@ if [ -n "${PORT:-}" ]; then
     failed_before=$(failed_commands "$any")
     conventional=$(disk "$NQN" 2)
 elif [ -n "${UBLK:-}${SCSI:-}" ]; then
-    # The share answers too slowly for an image that is written here.
+    # The share is too slow for an image that is written here.
     if [ -n "${UBLK:-}" ]; then cp --sparse=always /share/d "$UBLK"; fi
     zoned=$(one_disk)
     conventional=
@@ -47,14 +49,14 @@ f2fs)
 zonefs)
     make="mkzonefs -f $zoned"
     mount="mount -t zonefs $zoned /mnt"
-    # There is no program that checks it: a mount looks at each zone.
+    # There is no program to check it, but a mount examines each zone.
     check="true"
     directory=/mnt/seq
     fill=fill-zones
     remove=remove-zones
     ;;
 xfs)
-    # Without another disk its metadata are in the conventional zones.
+    # Without another disk its metadata is in the conventional zones.
     make="mkfs.xfs -q -f -r zoned=1${conventional:+,rtdev=$zoned} ${conventional:-$zoned}"
     mount="mount -t xfs ${conventional:+-o rtdev=$zoned} ${conventional:-$zoned} /mnt"
     check="xfs_repair -n ${conventional:+-r $zoned} ${conventional:-$zoned}"
@@ -63,7 +65,7 @@ btrfs)
     make="mkfs.btrfs -q -f $zoned"
     mount="mount -t btrfs $zoned /mnt"
     check="btrfs check $zoned"
-    # A flush of each file fails with EAGAIN now and then, on a null_blk as well. docs/GUEST.md says more.
+    # The flush of a file fails with EAGAIN now and then, on a null_blk as well. See docs/GUEST.md.
     fill=fill-at-once
     ;;
 ext4)

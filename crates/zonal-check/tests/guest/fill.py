@@ -1,13 +1,15 @@
-"""Fills a file system with files whose bytes follow from their names, and checks them.
+"""Fills a file system with files of contents derived from their names, and checks them.
 
-fill.py fill DIRECTORY MANIFEST SEED   writes files until there is no space, each of them flushed
-fill.py fill-at-once DIRECTORY MANIFEST SEED [BYTES]  the same, or until all files have so many bytes, with one flush of all at the end
-fill.py remove DIRECTORY MANIFEST      removes every second file
-fill.py verify DIRECTORY MANIFEST      compares each file with what was written, byte for byte
-fill.py fill-zones DIRECTORY MANIFEST SEED    the same for a zonefs, whose files are its zones: fills each file
-fill.py remove-zones DIRECTORY MANIFEST       empties every second one
+fill.py fill DIRECTORY MANIFEST SEED          writes files until there is no space, flushing each
+fill.py fill-at-once DIRECTORY MANIFEST SEED [BYTES]
+                                              writes files until there is no space, or until BYTES
+                                              in total, with a single flush of all at the end
+fill.py remove DIRECTORY MANIFEST             removes every second file
+fill.py verify DIRECTORY MANIFEST             compares each file with the written data
+fill.py fill-zones DIRECTORY MANIFEST SEED    fills each file of a zonefs, where files are zones
+fill.py remove-zones DIRECTORY MANIFEST       empties every second file of a zonefs
 
-The manifest is a file elsewhere with what was written. Prints `FILES BYTES`.
+The manifest is a file elsewhere that records the written files. Prints `FILES BYTES`.
 """
 
 import errno
@@ -21,7 +23,8 @@ PIECE = 1 << 20
 
 
 def pieces(name, length):
-    """Pairs of an offset and bytes, length bytes in all: a random MiB, rotated by a block for each piece, the place in front."""
+    """Yields pairs of an offset and bytes, length bytes in total. Each piece is one random MiB, rotated
+    by a block per piece, and begins with its position."""
     base = random.Random(name).randbytes(PIECE)
     for n in range((length + PIECE - 1) // PIECE):
         turned = n % 256 * 4096
@@ -36,7 +39,7 @@ def no_space(error):
 
 
 def write_file(directory, name, length, is_flushed):
-    """Writes a file, and flushes it if asked to. The bytes that it has then, and whether there was space for all."""
+    """Writes a file, and optionally flushes it. Returns its size, and True if all of it fit."""
     fits = True
     file = os.open(os.path.join(directory, name), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
@@ -58,13 +61,13 @@ def fill(directory, manifest, seed, bytes_max=1 << 60, is_flushed=True):
     for n in range(1 << 20):
         if sum(manifest.values()) >= int(bytes_max):
             break
-        # Mostly files of some MiB; also small ones, whose ends are no whole blocks.
+        # Mostly files of some MiB, but also small ones that do not end at a block boundary.
         length = chance.randrange(1, 1 << 16) if n % 4 == 3 else chance.randrange(PIECE, 6 * PIECE)
         name = f"{seed}-{n:05}"
         try:
             manifest[name], fits = write_file(directory, name, length, is_flushed)
         except OSError as error:
-            # Not even a name, or not the flush of what was taken: the file need not be whole then.
+            # No room for a name, or for flushing data accepted before: the file may be incomplete.
             no_space(error)
             if os.path.exists(os.path.join(directory, name)):
                 os.unlink(os.path.join(directory, name))
@@ -91,14 +94,14 @@ def verify(directory, manifest):
     for name, length in manifest.items():
         path = os.path.join(directory, name)
         assert os.path.getsize(path) == length, f"{name} has {os.path.getsize(path)} bytes, not {length}"
-        # What a zone's file holds depends on how often it was filled.
+        # The contents of a zone's file depend on how often it was filled.
         with open(path, "rb") as file:
             for offset, data in pieces(manifest_names.get(name, name), length):
                 assert file.read(len(data)) == data, f"{name} differs in the MiB at {offset}"
 
 
 def fill_zones(directory, manifest, seed):
-    """Zones are written from their ends, past the page cache, in whole blocks."""
+    """Fills each zone from the end of its data, bypassing the page cache, in whole blocks."""
     memory = mmap.mmap(-1, PIECE)
     for name in sorted(os.listdir(directory)):
         path = os.path.join(directory, name)

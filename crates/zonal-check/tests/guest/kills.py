@@ -1,14 +1,17 @@
-"""Writes to a served drive whose server is killed again and again, and looks after each reconnection for what was promised.
+"""Writes to a served drive while its server is killed repeatedly; verifies the data after each reconnection.
 
-kills.py ZONED CONVENTIONAL ROUNDS SHARE: the disks, which may be one with zones of both kinds, and the directory in which the writers
-and the killer wait for each other: `writing-N` there says that writers of round N are at work, `killing-N` that the server is killed
-now, `restarted-N` that it was started again.
+kills.py ZONED CONVENTIONAL ROUNDS SHARE: the disks, which may be a single one with zones of both
+kinds, and the directory in which writers and killer synchronize. `writing-N` there means that the
+writers of round N are at work, `killing-N` that the server is about to be killed, `restarted-N`
+that it was restarted.
 
-Writers of sequential zones: some have each write durable (O_DSYNC, which Linux sends as FUA), some flush after several, some
-append with FUA through the pass-through of an NVMe drive, two at a time to one zone; to another drive they write as the others do.
-Writers of conventional zones overwrite blocks, each write durable. When a write or a reset is answered its writer notes that, flushed or not. After the server is back, every such
-write must be there, zones must not stand before it, zones that were reset must not be full again, and every other block below a
-pointer must be one that was sent. Prints lines of a key and a value.
+Writers of sequential zones: some make each write durable (O_DSYNC, which Linux sends as FUA), some
+flush after several, and some append with FUA through the pass-through of an NVMe drive, two at a
+time to one zone; on other drives they write like the rest. Writers of conventional zones overwrite
+blocks, each write durable. A writer records each answered write and reset, flushed or not. Once the
+server is back, every answered write must be there, write pointers must not be before them, reset
+zones must not be full again, and every other block below a write pointer must be one that was sent.
+Prints lines of a key and a value.
 """
 
 import ctypes
@@ -39,7 +42,7 @@ RECONNECT_TIME_MAX = 120
 
 
 def content(place, sequence):
-    """A block: where it belongs and which write it is of, over and over."""
+    """A block that repeats its position and the number of its write."""
     return struct.pack("<QQ", place, sequence) * (BLOCK // 16)
 
 
@@ -69,20 +72,21 @@ class Counts:
 counts = Counts()
 sequences = iter(range(1, 1 << 62))
 stop = threading.Event()
-# Writers of this round that have had an answer, the file that says that its server is killed, and what went wrong in threads.
+# Writers of this round that have received an answer, the file that announces the kill of their
+# server, and failures of threads.
 began = [0]
 killing = [""]
 failures = []
 
 
 def is_killed():
-    """Whether the server of this round is, or will be at once. A lookup of the name can be answered with what another thread has
-    just found, so the directory is read."""
+    """True if the server of this round has been or is about to be killed. A lookup of the name could return a cached result of
+    another thread, so the directory is read."""
     return killing[0] in os.listdir(sys.argv[4])
 
 
 class Zone:
-    """A sequential zone, and what may and must be in it. One thread writes, or several append."""
+    """A sequential zone, with its possible and its required contents. One thread writes, or several append."""
 
     def __init__(self, disk, number, start, capacity):
         self.disk, self.number, self.start, self.capacity = disk, number, start, capacity
@@ -90,14 +94,15 @@ class Zone:
         self.clear()
 
     def clear(self):
-        # Writes that may be in each block, the pointer of what was sent, and what must be there.
+        # Writes that may be in each block, the write pointer if all of them succeed, and the
+        # required contents.
         self.sent = {}
         self.end = 0
         self.answered = 0
         self.required = {}
         self.unplaced = set()
-        # Appends that were answered after a kill. Linux may have sent them to both servers: an append that was carried out and not
-        # answered is carried out again.
+        # Appends that were answered after a kill. Linux may have sent them to both servers: an
+        # append that was executed but not answered is executed again.
         self.twice = set()
         self.is_reset = False
 
@@ -105,7 +110,7 @@ class Zone:
         raise AssertionError(f"zone {self.number}: {what}")
 
     def write_once(self, file, memory, chance):
-        """Writes at the pointer. `False` at the zone's end."""
+        """Writes at the write pointer. `False` at the end of the zone."""
         blocks = min(chance.randrange(1, WRITE_BLOCKS_MAX + 1), self.capacity - self.end)
         if blocks == 0:
             return False
@@ -129,7 +134,7 @@ class Zone:
         self.clear()
 
     def report(self, file):
-        """Condition and pointer, which also tells the kernel where the pointer is."""
+        """Returns condition and write pointer; the report also updates the kernel's write pointer."""
         words = bytearray(16 + 64)
         struct.pack_into("<QI", words, 0, self.start * 8, 1)
         fcntl.ioctl(file, REPORT_ZONES, words)
@@ -137,8 +142,8 @@ class Zone:
         return words[16 + 25], (pointer - start) // 8
 
     def tell_kernel(self, file, memory):
-        """Lets the kernel find out that the pointer is not where it left it. It asks the drive after a write that failed, and where
-        all writes were answered and some of them dropped, none has. This one does: it is where the kernel believes the pointer to be."""
+        """Makes the kernel notice a changed write pointer. It asks the drive only after a failed write, and if writes were answered
+        and then lost, none has failed. This one does: it is at the position where the kernel assumes the write pointer."""
         try:
             os.pwrite(file, memory.put([bytes(BLOCK)]), (self.start + self.end) * BLOCK)
         except OSError:
@@ -148,7 +153,7 @@ class Zone:
 
     def verify(self, file, memory):
         condition, pointer = self.report(file)
-        # Empty, closed or full; open where the kernel has sent a write again.
+        # Empty, closed or full; open if the kernel has resent a write.
         if condition not in (1, 2, 4, 14):
             self.fail(f"condition {condition} after a restart")
         if condition == 14:
@@ -156,7 +161,7 @@ class Zone:
         if pointer < self.end < self.capacity and not self.is_reset:
             self.tell_kernel(file, memory)
         if self.is_reset and pointer == 0:
-            # The reset that had no answer was carried out.
+            # The unanswered reset was executed.
             self.clear()
         if pointer < self.answered:
             self.fail(f"the pointer is at {pointer}, before what was answered: {self.answered}")
@@ -172,7 +177,7 @@ class Zone:
         counts.add("checked", pointer)
         counts.add("kept", pointer - self.answered)
         counts.add("dropped", self.end - pointer)
-        # What is below the pointer is there for good.
+        # Everything below the write pointer is now permanent.
         os.fsync(file)
         self.end = self.answered = pointer
         self.twice = set()
@@ -186,10 +191,10 @@ class Zone:
 
 
 class AppendedZone(Zone):
-    """A zone of several appenders: where a write went is known from its answer."""
+    """A zone of several appenders: the answer to an append contains its position."""
 
     def tell_kernel(self, file, memory):
-        """These appends go past the kernel's notion of a pointer."""
+        """Pass-through appends do not depend on the kernel's write pointer."""
 
     def append_once(self, file, memory, chance):
         blocks = chance.randrange(1, WRITE_BLOCKS_MAX + 1)
@@ -198,7 +203,7 @@ class AppendedZone(Zone):
                 return None
             sequence = next(sequences)
             self.unplaced.add(sequence)
-            # At most so much can be in the zone.
+            # Upper bound of the data in the zone.
             self.end += blocks
         data = memory.put([content(self.number << 32 | block, sequence) for block in range(blocks)])
         words = bytearray(
@@ -236,7 +241,7 @@ class AppendedZone(Zone):
                 counts.add("repeated")
         elif required != (within, sequence):
             self.fail(f"block {block} has write {sequence}, not {required[1]}")
-        # From now on it must be there.
+        # From now on it is required.
         self.required[block] = (within, sequence)
 
 
@@ -256,11 +261,11 @@ class Disk:
 
 
 class Blocks:
-    """Blocks of the conventional disk that one thread overwrites."""
+    """Blocks of the conventional disk, overwritten by one thread."""
 
     def __init__(self, disk, first, count):
         self.disk, self.first, self.count = disk, first, count
-        # For each block the write that was answered, and those that were sent since then.
+        # For each block, the last answered write, and those sent after it.
         self.answered, self.sent = {}, {}
 
     def write_once(self, file, memory, chance):
@@ -289,7 +294,7 @@ class Blocks:
 
 
 def repeat(step):
-    """Steps until the round is over, or the drive does not answer."""
+    """Repeats `step` until the round is over or the drive does not answer."""
     began_here = False
     while not stop.is_set():
         try:
@@ -333,7 +338,7 @@ def appender(zones, seed):
     file = zones[0].disk.open()
 
     def step():
-        # A zone that is full stays so until the round is over.
+        # A full zone stays full until the end of the round.
         if zones[chance.randrange(len(zones))].append_once(file, memory, chance) is None:
             time.sleep(0.01)
 
@@ -403,7 +408,7 @@ def main():
             threads.append((appender, appended, seed + 100 + n))
         for n, part in enumerate(overwritten):
             threads.append((overwriter, part, seed + 200 + n))
-        # What goes wrong ends the program, whatever the threads do.
+        # A failure ends the program regardless of running threads.
         threads = [threading.Thread(target=target, args=args, daemon=True) for target, *args in threads]
         for thread in threads:
             thread.start()

@@ -1,4 +1,5 @@
-//! The server of an image killed while Linux writes to it, and started again: `kills.py` says what must still be there.
+//! The server of an image is killed while Linux writes to it, and restarted. `kills.py` defines
+//! which data must survive.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -13,10 +14,11 @@ use zonal_check::program::served::Served;
 
 const ROUNDS: u32 = 20;
 
-/// Longest time for the writers of a round to begin, what went before included: a reconnection and the look at all blocks.
+/// Longest time until the writers of a round start, including a reconnection and a check of all
+/// blocks.
 const BEGIN_TIME_MAX: Duration = Duration::from_secs(300);
 
-/// Waits for a file; `false` if the guest has ended before.
+/// Waits for a file; `false` if the guest has ended first.
 fn comes(file: &Path, guest_has_ended: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + BEGIN_TIME_MAX;
     while !file.exists() {
@@ -29,7 +31,8 @@ fn comes(file: &Path, guest_has_ended: impl Fn() -> bool) -> bool {
     true
 }
 
-/// Kills the server in each round of the guest's writers, and starts it again. Returns the last server and the kills.
+/// Kills the server in each round of the guest's writers, and restarts it. Returns the last server
+/// and the number of kills.
 fn kill<S>(share: &Path, guest: &JoinHandle<Vec<String>>, mut served: S, start: impl Fn() -> S) -> (S, u32) {
     let mut chance = Pcg64Mcg::seed_from_u64(0);
     let mut kills = 0;
@@ -49,21 +52,22 @@ fn kill<S>(share: &Path, guest: &JoinHandle<Vec<String>>, mut served: S, start: 
     (served, kills)
 }
 
-/// What the guest's lines say.
+/// Output lines of the guest.
 pub struct Found(Vec<String>);
 
 impl Found {
-    /// What is after this key.
+    /// Value of this key.
     pub fn fact(&self, key: &str) -> Option<&str> {
         self.0.iter().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '))
     }
 
-    /// The number after this key.
+    /// Numeric value of this key.
     pub fn number(&self, key: &str) -> u64 {
         self.fact(key).and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("no {key}"))
     }
 
-    /// Writers of `rounds` rounds had writes to lose, and all was looked at.
+    /// Asserts that the writers of `rounds` rounds had writes at risk, and that everything was
+    /// checked.
     pub fn of(lines: Vec<String>, rounds: u32) -> Found {
         eprintln!("{}", lines.join("\n"));
         let found = Found(lines);
@@ -75,7 +79,7 @@ impl Found {
     }
 }
 
-/// A directory for the guest, with the writers, and one with an image.
+/// A directory for the guest with the writers, and one with an image.
 fn directories(create: &str) -> (TempDir, TempDir) {
     let (dir, share) = (tempfile::tempdir().unwrap(), guest::share());
     program::run(dir.path(), create).done();
@@ -105,8 +109,9 @@ fn killed_server_loses_nothing_that_was_answered() {
     program::run(dir.path(), "report d --json").done();
 }
 
-/// What a guest's SCSI disk has in flight is in the front end's memory, so the next server takes it from there. QEMU of the guest's
-/// distribution connects again; that of this machine may be too old.
+/// Requests in flight of a guest's SCSI disk are recorded in the front end's memory, from which the
+/// next server takes them. The QEMU of the guest's distribution reconnects; that of this machine
+/// may be too old.
 #[test]
 #[ignore = "minutes"]
 fn killed_server_of_a_scsi_disk_loses_nothing_that_was_answered() {

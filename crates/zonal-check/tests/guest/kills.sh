@@ -1,6 +1,7 @@
 #!/bin/bash
-# Writes to a served drive while its server is killed and started again: kills.py says what is looked at. PORT and NQN are the drive's, or
-# SCSI is the serial number of a SCSI disk; ROUNDS is the number of kills.
+# Writes to a served drive while its server is killed and restarted; kills.py lists the checks. PORT
+# and NQN are the drive's, or SCSI is the serial number of a SCSI disk; ROUNDS is the number of
+# kills.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
@@ -15,7 +16,7 @@ if [ -n "${SCSI:-}" ]; then
 fi
 
 modprobe nvme-tcp
-# The server is away for a moment only, so the kernel tries again soon, and does not give up.
+# The server is away only briefly, so the kernel retries soon, and does not give up.
 tell connected "$(result connect "$PORT" "$NQN" --reconnect-delay=1 --ctrl-loss-tmo=600 --nr-io-queues=2)"
 zoned=$(disk "$NQN" 1)
 conventional=$(disk "$NQN" 2)

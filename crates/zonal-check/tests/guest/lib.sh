@@ -1,10 +1,10 @@
-# What the scripts of the guest share. The test puts it into the share.
+# Functions shared by the scripts of the guest. The test copies this file to the share.
 # shellcheck shell=bash
 export LC_ALL=C
 
 tell() { echo "$*"; }
 
-# What an NVMe command came to: ok, or the status that the drive gave.
+# Result of an NVMe command: ok, or the status returned by the drive.
 status() {
     local said
     if said=$("$@" 2>&1 >/dev/null); then
@@ -14,24 +14,25 @@ status() {
     fi
 }
 
-# What a command of another program came to.
+# Result of a command of another program.
 result() {
     local said
     if said=$("$@" 2>&1); then echo ok; else echo "failed: ${said//$'\n'/ }"; fi
 }
 
-# Lines of the kernel about what went wrong.
+# Number of kernel messages about errors.
 complaints() { dmesg | grep -cE 'I/O error|I/O Error|WARNING:|BUG:|nvme.*(timeout|reset|failed|Invalid)' || true; }
 
-# Attaches a drive that this machine's owner serves: connect PORT NQN [OPTION...].
+# Attaches a drive served by the machine that runs QEMU: connect PORT NQN [OPTION...].
 connect() {
     local port=$1 nqn=$2
     shift 2
     nvme connect --transport=tcp --traddr=10.0.2.2 --trsvcid="$port" --nqn="$nqn" "$@"
 }
 
-# Makes a null_blk with memory, for comparison, and prints its disk. SIZE, ZONE_SIZE and ZONE_CAPACITY (MiB), CONVENTIONAL (its
-# conventional zones, 0 if not set), MAX_OPEN and MAX_ACTIVE (0 is none) are its shape. Arguments are further settings.
+# Makes a null_blk with memory, for comparison, and prints its disk. SIZE, ZONE_SIZE and
+# ZONE_CAPACITY (MiB), CONVENTIONAL (number of conventional zones, default 0), MAX_OPEN and
+# MAX_ACTIVE (0 for no limit) define its shape. Arguments are further settings.
 null_blk() {
     local directory=/sys/kernel/config/nullb/nullb0 setting
     mkdir "$directory"
@@ -42,8 +43,9 @@ null_blk() {
     echo /dev/nullb0
 }
 
-# Serves a device in the guest as a block device, in the background: ublk DEVICE [OPTION...]. Prints its disk, or what the program says.
-# The process is in /tmp/served.pid. BEFORE are words before the program's name.
+# Serves a device in the guest as a block device, in the background: ublk DEVICE [OPTION...]. Prints
+# its disk, or the program's message. The process id is in /tmp/served.pid. BEFORE holds words to
+# put before the program's name.
 ublk() {
     modprobe ublk_drv
     : >/tmp/served
@@ -57,7 +59,7 @@ ublk() {
     sed -n 's/^ready ublk //p' /tmp/served | grep . || cat /tmp/served.said
 }
 
-# Asks the server of a block device to end: end_ublk. Prints ok once it has, or what it says.
+# Terminates the server of a block device: end_ublk. Prints ok once it has exited, or its message.
 end_ublk() {
     local pid
     pid=$(cat /tmp/served.pid)
@@ -72,7 +74,7 @@ end_ublk() {
     echo "the server does not end"
 }
 
-# A SCSI disk of this machine, once it is there: scsi_disk SERIAL.
+# Waits for a SCSI disk served by the machine that runs QEMU, and prints it: scsi_disk SERIAL.
 scsi_disk() {
     local disk
     modprobe -a virtio_scsi sd_mod sg
@@ -88,10 +90,11 @@ scsi_disk() {
     echo "/dev/no-disk-$1"
 }
 
-# A disk with zones of both kinds: of the device UBLK, which is served here, or the SCSI disk whose serial number is SCSI.
+# A disk with zones of both kinds: the device UBLK served here, or the SCSI disk with the serial
+# number SCSI.
 one_disk() { if [ -n "${UBLK:-}" ]; then ublk "$UBLK"; else scsi_disk "$SCSI"; fi; }
 
-# The attached disks: name, number of the namespace, and name of the subsystem.
+# Attached disks: name, namespace id, and name of the subsystem.
 disks() {
     local disk
     for disk in /sys/block/nvme*; do
@@ -100,8 +103,8 @@ disks() {
     return 0
 }
 
-# The disk of a namespace, once it is there: disk NQN NSID. Linux numbers its disks in the order in which it finds them, which
-# is another one from time to time.
+# Waits for the disk of a namespace, and prints it: disk NQN NSID. Linux numbers disks in order of
+# discovery, which varies.
 disk() {
     local name
     for _ in $(seq 100); do
@@ -118,5 +121,5 @@ disk() {
 # The controller of an attached disk: controller DISK.
 controller() { echo "/dev/$(basename "$(dirname "$(realpath "/sys/block/${1##*/}")")")"; }
 
-# Commands of the controller of a disk that have failed: failed_commands DISK.
+# Number of failed commands of a disk's controller: failed_commands DISK.
 failed_commands() { nvme smart-log "$(controller "$1")" --output-format=json | jq .num_err_log_entries; }

@@ -1,7 +1,7 @@
 //! Linux as a host of `zonal serve`, over NVMe/TCP and with its own ublk driver.
 //!
-//! The kernel is a distribution's, in a machine that QEMU emulates: `scripts/guest.sh build` makes it, docs/GUEST.md says more.
-//! What is ignored takes minutes; `make guest` runs it.
+//! The kernel is a distribution's, in a machine emulated by QEMU. `scripts/guest.sh build` prepares
+//! it; see docs/GUEST.md. Ignored tests take minutes; `make guest` runs them.
 
 mod commands;
 mod filesystems;
@@ -21,11 +21,12 @@ use zonal_check::guest::{self, Guest};
 use zonal_check::program;
 use zonal_check::program::served::Served;
 
-/// A drive with zones of both kinds, whose capacity is smaller than their size.
+/// A drive with zones of both kinds and a capacity below the zone size.
 const BOTH_KINDS: &str = "create d --size 128M --zone-size 8M --zone-capacity 6M --zone-nr-conv 4 --zone-max-open 4 \
                           --zone-max-active 6 --uuid 67e55044-10b1-426f-9247-bb680e5fe0c8";
 
-/// The second write fails, and so does a read of the first blocks of zone 2. The second write to zone 5 finds it read-only.
+/// The second write fails, and so does a read of the first blocks of zone 2. The second write to
+/// zone 5 finds it read-only.
 const FAULTS: &str = r#"
 bad_blocks = ["+16384-16391"]
 
@@ -42,7 +43,7 @@ nth = 2
 fault = "read-only"
 "#;
 
-/// What `attach.sh` prints, line by line, of drives that do what they should.
+/// Expected lines of `attach.sh`.
 const ATTACHED: &[(&str, &str)] = &[
     ("discovered", "nqn.2014-08.org.nvmexpress:uuid:67e55044-10b1-426f-9247-bb680e5fe0c8"),
     ("connected", "ok"),
@@ -110,7 +111,7 @@ const ATTACHED: &[(&str, &str)] = &[
     ("left.flushed", "ok ok"),
     ("complaints", "0"),
     ("faulty.connected", "ok"),
-    // Write Fault, with the pointer where it was.
+    // Write Fault, with an unchanged write pointer.
     ("faulty.writes", "ok 0x4280 ok"),
     // Unrecovered Read Error.
     ("faulty.read", "0x4281"),
@@ -121,7 +122,7 @@ const ATTACHED: &[(&str, &str)] = &[
     ("faulty.dd_read", "1"),
 ];
 
-/// What differs between the lines that were printed, of a key and a value, and those that were expected.
+/// Differences between the printed lines, of a key and a value each, and the expected ones.
 fn differences(lines: &[String], expected: &[(&str, &str)]) -> Vec<String> {
     let mut lines: Vec<(&str, &str)> =
         lines.iter().map(|line| line.split_once(' ').unwrap_or((line, ""))).collect();
@@ -150,7 +151,7 @@ fn canary_line_that_differs_is_found() {
     );
 }
 
-/// Bytes of an image, read past the program: docs/IMAGE.md says where they lie.
+/// Bytes read directly from an image, at the offsets given in docs/IMAGE.md.
 fn image_bytes(image: &Path, at: u64, len: usize) -> Vec<u8> {
     let file = File::open(image).unwrap();
     let mut offset = [0; 8];

@@ -1,4 +1,5 @@
-//! Drives as SCSI disks of the guest: this machine's program is the back end of QEMU's vhost-user-scsi, with memory that they share.
+//! Drives as SCSI disks of the guest: this machine's program is the back end of QEMU's
+//! vhost-user-scsi, using shared memory.
 
 use crate::{differences, image_bytes};
 use rand::{Rng, SeedableRng};
@@ -9,11 +10,11 @@ use zonal_check::experiment::{Experiment, Scale, linux};
 use zonal_check::guest::{self, Guest};
 use zonal_check::program::{self, repository, zonal};
 
-/// Zones of both kinds, whose capacity is smaller than their size.
+/// Zones of both kinds and a capacity below the zone size.
 const IMAGE: &str = "create d --size 128M --zone-size 8M --zone-capacity 6M --zone-nr-conv 4 --zone-max-open 4 \
                      --uuid 67e55044-10b1-426f-9247-bb680e5fe0c8";
 
-/// What `scsi.sh` prints, line by line.
+/// Expected lines of `scsi.sh`.
 const FOUND: &[(&str, &str)] = &[
     ("zoned", "host-managed"),
     ("chunk_sectors", "16384"),
@@ -103,7 +104,8 @@ fn linux_finds_a_scsi_disk_with_zones_of_both_kinds() {
     assert!(image_bytes(&dir.path().join("d"), 12 * (8 << 20), 12 << 10) == pattern[..12 << 10]);
 }
 
-/// The published experiment on the published kernel, as short as it can be: that its table is filled.
+/// Runs the published experiment on the published kernel at minimal length: its table must be
+/// complete.
 #[test]
 #[ignore = "minutes"]
 fn linux_makes_published_experiments_on_a_disk_in_real_time() {
@@ -112,7 +114,7 @@ fn linux_makes_published_experiments_on_a_disk_in_real_time() {
     let how = kernel.linux.as_ref().expect("Linux makes it");
     let measured = linux::run(kernel, how, &all, zonal(), Scale::Tiny).unwrap_or_else(|e| panic!("{e}"));
     let rows = measured.to_json()["rows"].as_array().unwrap().clone();
-    // Six depths, one open zone, and five other numbers of zones, in two modes.
+    // Six queue depths, one open zone, and five other numbers of zones, in two modes.
     assert_eq!(rows.len(), 24, "{rows:#?}");
     for row in rows {
         let made = row["linux"].as_array().unwrap();

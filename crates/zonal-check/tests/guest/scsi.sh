@@ -1,21 +1,22 @@
 #!/bin/bash
-# A drive as a SCSI disk of the guest. Prints lines of a key and a value. SCSI is its serial number, TURNS that of a disk that turns.
+# A drive as a SCSI disk of the guest. Prints lines of a key and a value. SCSI is its serial number,
+# TURNS that of a rotational disk.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
 cd /tmp || exit 1
 
-# A zone of the disk as blkzone has it: condition, and sectors that are written. zone SECTOR.
+# A zone of the disk according to blkzone: condition, and number of written sectors. zone SECTOR.
 zone() { blkzone report --offset "$1" --count 1 "$disk" | sed -n 's/.*wptr \([^ ]*\) .*zcond: *\([^ ]*\) .*/\2 \1/p'; }
 
-# What became of a write: write BLOCK COUNT. Its data are the pattern's.
+# Result of a write: write BLOCK COUNT. Its data is that of the pattern.
 write() {
     local said
     said=$(dd if=/share/pattern of="$disk" bs=4096 seek="$1" count="$2" oflag=direct conv=notrunc 2>&1)
     case $said in *"error writing"*) sed -n 's/.*error writing[^:]*: //p' <<<"$said" ;; *) echo ok ;; esac
 }
 
-# The sense of a command that is sent past the kernel's notion of zones: raw CDB... [< DATA].
+# Sense data of a command that bypasses the kernel's handling of zones: raw CDB... [< DATA].
 raw() {
     local said
     said=$(sg_raw "$@" 2>&1)
@@ -74,14 +75,14 @@ tell raw.too_many "$(raw "$disk" 94 03 00 00 00 00 00 00 48 00 00 00 00 00 00 00
 tell sg_zone.close "$(result sg_zone --close --zone=10240 "$disk") $(zone 81920)"
 tell sg_reset_wp.all "$(result sg_reset_wp --all "$disk")"
 tell zones.reset "$(sg_rep_zones --report=1 "$disk" | grep -c 'Zone type:')"
-# What went past the kernel has not moved its pointers, so this is another zone.
+# Raw commands have not moved the kernel's write pointers, so this uses another zone.
 tell zeroes "$(result blkdiscard --force --zeroout --offset $((20480 * 4096)) --length 1M "$disk") $(zone 163840)"
 tell zonefs "$(result mkzonefs -f "$disk") $(result mount -t zonefs "$disk" /mnt)"
 tell zonefs.write "$(result dd if=/share/pattern of=/mnt/seq/0 bs=4096 count=4 oflag=direct,append conv=notrunc)"
 tell zonefs.size "$(stat -c %s /mnt/seq/0) $(cmp -n 16384 /mnt/seq/0 /share/pattern && echo same)"
 tell zonefs.unmount "$(result umount /mnt)"
 tell left.durable "$(write 24576 3) $(result sync "$disk")"
-# The kernel's emulated disk is asked the same.
+# The same queries to the kernel's own emulated disk.
 modprobe scsi_debug zbc=managed zone_nr_conv=4 zone_size_mb=8 zone_cap_mb=6 dev_size_mb=128 sector_size=4096 zone_max_open=4
 for _ in $(seq 50); do other=$(ls -d /sys/block/sd*/device/model 2>/dev/null | xargs grep -l scsi_debug) && break; sleep 0.1; done
 other=/dev/$(cut -d / -f 4 <<<"$other")

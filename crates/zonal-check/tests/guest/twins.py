@@ -1,8 +1,9 @@
-"""Gives two zoned drives the same commands, and compares what they answer.
+"""Sends equal commands to two zoned drives, and compares the answers.
 
-twins.py FIRST SECOND SEED COMMANDS: disks of namespaces of one shape, all of whose zones are empty. Each command goes to the one
-and then to the other, through the kernel's pass-through, so what is compared is what the drives say. Prints a line for each
-kind of difference, with the first command that showed it, and lines of a key and a number for what was sent and compared.
+twins.py FIRST SECOND SEED COMMANDS: disks of namespaces of equal shape with empty zones. Each
+command goes to the first drive and then to the second one, through the kernel's pass-through, so
+that the drives' own answers are compared. Prints a line for each kind of difference, with the
+first command that showed it, and lines of a key and a number for the commands and comparisons.
 """
 
 import collections
@@ -23,9 +24,9 @@ PARTIAL = 1 << 16
 FUA = 1 << 30
 BLOCK = 4096
 ROOM = 1 << 20
-# Zones that get most of the commands, so that limits are met and zones become full.
+# Zones that get most of the commands, so that limits are reached and zones become full.
 BUSY_ZONES = 10
-# Commands after which both drives report all zones.
+# Number of commands after which both drives report all zones.
 REPORT_EVERY = 10
 
 # struct nvme_passthru_cmd64, and its ioctl.
@@ -46,7 +47,7 @@ class Drive:
         self.address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
 
     def send(self, command):
-        """The status as hosts print it, the result, and the data."""
+        """Returns the status as printed by hosts, the result, and the data."""
         length = len(command.to_drive) or command.from_drive
         self.memory[:length] = command.to_drive or bytes([0xEE]) * length
         words = bytearray(
@@ -78,7 +79,7 @@ def report(drive, zones):
 
 
 class Commands:
-    """Draws commands, most of which make sense where the zones stand."""
+    """Draws commands, most of which are valid in the current states of the zones."""
 
     def __init__(self, seed, rows):
         self.random = random.Random(seed)
@@ -91,7 +92,7 @@ class Commands:
         return self.random.randrange(zones)
 
     def start(self, zone):
-        """The zone's start; now and then another block of it, or one that the drive does not have."""
+        """The start of the zone; occasionally another block of it, or one beyond the drive."""
         chance = self.random.random()
         if chance < 0.95:
             return self.rows[zone][2]
@@ -100,7 +101,7 @@ class Commands:
         return self.blocks + self.random.randrange(self.zone_blocks)
 
     def count(self, zone):
-        """Blocks to write: a few, or all that the zone has left, or one more."""
+        """Number of blocks to write: a few, the rest of the zone, or one more than that."""
         condition, capacity, start, pointer, _ = self.rows[zone]
         left = start + capacity - pointer if condition in (1, 2, 3, 4) else capacity
         chance = self.random.random()
@@ -111,7 +112,7 @@ class Commands:
         return self.random.randrange(1, 33)
 
     def data(self, blocks):
-        """A block of random bytes, again and again with the place in front."""
+        """Repeats a block of random bytes, each time beginning with its position."""
         block = self.random.randbytes(BLOCK)
         return b"".join(struct.pack("<Q", n) + block[8:] for n in range(blocks))
 
@@ -165,7 +166,7 @@ class Commands:
         option = self.random.randrange(8)
         partial = self.random.choice([0, PARTIAL])
         room = self.random.choice([1, 2, 5, 17, len(self.rows) + 1, len(self.rows) + 4]) * 64
-        # Also what is no whole number of descriptors.
+        # Includes lengths that are not a multiple of a descriptor.
         room += self.random.choice([0, 0, 0, 4, 60])
         return Command("report", RECEIVE, lba, room // 4 - 1, option << 8 | partial, from_drive=room)
 
@@ -214,7 +215,7 @@ def describe(command, rows):
 
 
 class Differences:
-    """What differed, by its kind."""
+    """Differences by kind."""
 
     def __init__(self):
         self.first = {}
@@ -234,7 +235,8 @@ def conditions(rows):
 
 
 def comparable(data):
-    """A report without the pointers that mean nothing: those of zones that are full, read-only or offline (ZNS 3.4.2.2.4)."""
+    """A report without the write pointers of full, read-only and offline zones, which are undefined
+    (ZNS 3.4.2.2.4)."""
     data = bytearray(data)
     for at in range(64, len(data) - 31, 64):
         if data[at + 1] >> 4 in (13, 14, 15):
@@ -243,7 +245,7 @@ def comparable(data):
 
 
 def zone_of(row):
-    """A zone's descriptor, where it has a meaning."""
+    """Meaningful part of a zone's descriptor."""
     return comparable(bytes(64) + row[4])
 
 
@@ -252,7 +254,7 @@ def shown_zone(row):
 
 
 class Twins:
-    """Two drives, and what was found about them."""
+    """Two drives, with the differences between them."""
 
     def __init__(self, paths, seed):
         self.drives = [Drive(path) for path in paths]
@@ -297,7 +299,7 @@ class Twins:
         rows, others = self.reports()
         different = [zone for zone in range(self.zones) if zone_of(rows[zone]) != zone_of(others[zone])]
         if self.is_choice(rows, others, different):
-            # Close them all, so that both drives are in one state again.
+            # Close them all, to bring both drives to one state again.
             self.counts["choices"] += 1
             for zone in different:
                 for drive in self.drives:
@@ -311,7 +313,7 @@ class Twins:
                     n,
                     f"{about}: zone {zone} is {shown_zone(rows[zone])}, {shown_zone(others[zone])}",
                 )
-            # What follows would differ for the same reason.
+            # Later differences would have the same cause.
             for drive in self.drives:
                 drive.send(Command("reset-all", SEND, 0, 0, RESET | SELECT_ALL))
             rows, others = self.reports()
@@ -320,8 +322,8 @@ class Twins:
 
     @staticmethod
     def is_choice(rows, others, different):
-        """Whether the drives differ only in which implicitly open zones they have closed: a drive may do that at any time, and
-        which zone it closes for another one is its choice."""
+        """True if the drives differ only in which implicitly open zones they have closed: a drive may close one at any time, and
+        chooses the zone to close for another one."""
         conditions = {row[zone][0] for zone in different for row in (rows, others)}
         same = all(rows[zone][1:4] == others[zone][1:4] for zone in different)
         return len(different) > 0 and same and conditions == {2, 4}

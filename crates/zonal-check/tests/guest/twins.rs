@@ -1,10 +1,10 @@
-//! QEMU's zoned drive and a served one, given the same commands: `twins.py` says how.
+//! QEMU's zoned drive and a served one receive equal commands, as described in `twins.py`.
 
 use std::fs;
 use zonal_check::guest::{self, Guest};
 use zonal_check::program::served::Served;
 
-/// Differences that are there for a reason, as docs/GUEST.md lists them: the words of a difference, and the reason.
+/// Intended differences, as listed in docs/GUEST.md: the words of a difference, and the reason.
 const KNOWN: &[(&str, &str)] = &[
     (
         "status open-all 0x41be 0x0",
@@ -16,7 +16,8 @@ const KNOWN: &[(&str, &str)] = &[
     ),
 ];
 
-/// Gives both drives `commands` commands drawn from `seed`, and returns the lines of differences and the others.
+/// Sends both drives `commands` commands drawn from `seed`, and returns the lines of differences
+/// and the others.
 fn twins(seed: u64, commands: u32) -> (Vec<String>, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let share = guest::share();
@@ -49,7 +50,7 @@ fn qemu_drive_given_the_same_commands_answers_the_same() {
         assert_eq!(theirs, ours, "{attribute}of QEMU's drive and of the served one");
     }
     assert_eq!((fact("ended "), fact("sent ")), ("0", "10000"));
-    // Each way in which a command can end is met, so that it was compared.
+    // Every possible status occurs, so that it was compared.
     for status in [
         "0x0:", "0x4002:", "0x4001:", "0x4080:", "0x41b8:", "0x41b9:", "0x41bc:", "0x41bd:", "0x41be:",
         "0x41bf:",

@@ -1,6 +1,6 @@
 #!/bin/bash
-# QEMU's zoned drive, the first disk, and a served one get the same commands. PORT and NQN are the served drive's, SEED and COMMANDS
-# say which commands and how many.
+# Sends equal commands to QEMU's zoned drive, the first disk, and to a served one. PORT and NQN are
+# the served drive's; SEED and COMMANDS are the seed and the number of the commands.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh

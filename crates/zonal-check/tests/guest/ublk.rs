@@ -1,4 +1,5 @@
-//! Drives as block devices of the guest's kernel, over its ublk driver: the program runs in the guest.
+//! Drives as block devices of the guest's kernel, over its ublk driver: the program runs in the
+//! guest.
 
 use crate::kills::Found;
 use crate::{differences, image_bytes};
@@ -10,10 +11,10 @@ use tempfile::TempDir;
 use zonal_check::guest::{self, Guest};
 use zonal_check::program;
 
-/// Zones of both kinds, whose capacity is smaller than their size. The image lies in the share.
+/// Zones of both kinds and a capacity below the zone size. The image is in the share.
 const IMAGE: &str = "create d --size 128M --zone-size 8M --zone-capacity 6M --zone-nr-conv 4 --zone-max-open 4 --zone-max-active 6";
 
-/// What `ublk.sh` prints, line by line.
+/// Expected lines of `ublk.sh`.
 const SHOWN: &[(&str, &str)] = &[
     (
         "no_driver",
@@ -126,7 +127,7 @@ fn linux_shows_drives_as_block_devices_and_keeps_them_when_their_server_is_kille
     );
 }
 
-/// Kills the server of an image in the guest, and returns what `kills.py` found.
+/// Kills the server of an image in the guest, and checks the output of `kills.py`.
 fn killed(rounds: u32, seed: u32) {
     let share = share_with_image("create d --size 128M --zone-size 4M --zone-capacity 3M --zone-nr-conv 2");
     fs::copy(guest::scripts().join("kills.py"), share.path().join("kills.py")).unwrap();
@@ -135,7 +136,7 @@ fn killed(rounds: u32, seed: u32) {
     let found = Found::of(lines, rounds);
     assert_eq!((found.fact("disk"), found.fact("server")), (Some("/dev/ublkb0"), Some("ok")));
     assert_eq!(found.fact("disks"), Some(&*format!("again /dev/ublkb0 {rounds}")), "one disk");
-    // The kernel holds requests back until there is a server again.
+    // The kernel holds back requests until a server has taken over.
     assert_eq!(found.number("unanswered"), 0, "requests that failed");
     program::run(share.path(), "report d --json").done();
 }
@@ -146,7 +147,7 @@ fn killed_server_of_a_block_device_loses_nothing_and_fails_no_request() {
     killed(20, 0);
 }
 
-/// The ratios of docs/SERVE.md, in a program that is built for tests.
+/// Bounds for the ratios of docs/SERVE.md, in a test build of the program.
 #[test]
 #[ignore = "a minute"]
 fn request_takes_less_than_three_times_the_instructions_of_one_to_null_blk() {

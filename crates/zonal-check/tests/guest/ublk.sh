@@ -1,17 +1,19 @@
 #!/bin/bash
-# Drives as block devices of the guest, by the program of the share. Prints lines of a key and a value.
+# Drives as block devices of the guest, served by the program in the share. Prints lines of a key
+# and a value.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
 cd /tmp || exit 1
 
-# What the program says when it serves nothing.
+# Message of the program if it refuses to serve.
 refused() { /share/zonal serve "$@" --ublk 2>&1 | tail -n 1; }
 
-# A zone of the disk as blkzone has it: condition, and blocks of 4096 bytes that are written. zone SECTOR.
+# A zone of the disk according to blkzone: condition, and number of written blocks of 4096 bytes.
+# zone SECTOR.
 zone() { blkzone report --offset "$1" --count 1 "$disk" | sed -n 's/.*wptr \([^ ]*\) .*zcond: *\([^ ]*\) .*/\2 \1/p'; }
 
-# What became of a write: write BLOCK COUNT [FLAG...]. Its data are the pattern's.
+# Result of a write: write BLOCK COUNT [FLAG...]. Its data is that of the pattern.
 write() {
     local at=$1 count=$2 said
     shift 2
@@ -47,7 +49,7 @@ tell blkzone.close "$(result blkzone close --offset 0x10000 --count 1 "$disk") $
 tell blkzone.finish "$(result blkzone finish --offset 0x10000 --count 1 "$disk") $(zone 65536)"
 tell write.full "$(write 8195 1)"
 tell blkzone.reset "$(result blkzone reset --offset 0x10000 --count 1 "$disk") $(zone 65536)"
-# Open zones of the kernel's count: the explicitly opened one, and three more.
+# Open zones as counted by the kernel: the explicitly opened one, and three more.
 tell open.five "$(for n in 6 7 8 9; do result blkzone open --offset $((n * 16384)) --count 1 "$disk" | cut -c1-6; done | xargs)"
 tell blkzone.reset_all "$(result blkzone reset "$disk")"
 tell zones.empty "$(blkzone report "$disk" | grep -c 'zcond: 1(em)')"
@@ -58,13 +60,13 @@ tell zonefs "$(result mkzonefs -f "$disk") $(result mount -t zonefs "$disk" /mnt
 tell zonefs.write "$(result dd if=/share/pattern of=/mnt/seq/0 bs=4096 count=4 oflag=direct,append conv=notrunc)"
 tell zonefs.size "$(stat -c %s /mnt/seq/0) $(cmp -n 16384 /mnt/seq/0 /share/pattern && echo same)"
 tell zonefs.unmount "$(result umount /mnt)"
-# A queue a processor.
+# One queue per processor.
 tell stat "$(/share/zonal stat "$DRIVE" | grep -c " of $disk: 0 requests")"
 tell left.durable "$(write 24576 3) $(result sync "$disk")"
 tell ended "$(end_ublk)"
 tell files.left "$(ls /dev | grep -c ublk[bc])"
 
-# A drive of memory may turn, and needs no flush; a served drive may be only read.
+# A drive in memory may be rotational, and needs no flush; a drive may be served read-only.
 disk=$(ublk "$ROTATIONAL")
 tell rotational.attributes "$(cd "/sys/block/${disk##*/}/queue" && cat rotational write_cache fua | xargs)"
 tell rotational.write "$(write 0 4) $(result sync "$disk")"
@@ -73,7 +75,8 @@ disk=$(ublk "$DRIVE" --read-only)
 tell read_only "$(blockdev --getro "$disk") $(blockdev --getsz "$disk")"
 tell read_only.ended "$(end_ublk)"
 
-# A server that waits for its drive ends with a second signal, and with a kill: so do the requests that it has.
+# A server that waits for its drive exits on a second signal, or when killed; its requests then
+# fail.
 for signal in TERM KILL; do
     disk=$(ublk null:size=64M,zone_size=4M,blocksize=4096,completion_nsec=8000000000)
     write 0 1 >/tmp/lost &
@@ -91,10 +94,10 @@ for signal in TERM KILL; do
     tell "ends.$signal" "$(cat /tmp/lost)"
 done
 
-# What a killed server of a drive without identity leaves is removed by the next one.
+# The next server removes the disk that a killed server of a drive without identity has left.
 disk=$(ublk ram:size=64M,zone_size=4M)
 kill -KILL "$(cat /tmp/served.pid)"
-# The kernel takes the disk away in its own time, and then says so.
+# The kernel removes the disk asynchronously, and announces that afterwards.
 for _ in $(seq 300); do [ -e "$disk" ] || break; sleep 0.1; done
 sleep 1
 tell killed.left "$(ls /dev | grep ublk[bc] | xargs)"
@@ -102,13 +105,13 @@ disk=$(ublk ram:size=64M,zone_size=4M)
 tell killed.next "$(ls /dev | grep ublk[bc] | xargs) $disk"
 tell killed.ended "$(end_ublk)"
 
-# A drive with identity is taken over, in use as it is, and only with what it was.
+# A drive with an identity is taken over while in use, and only with unchanged parameters.
 disk=$(ublk "$DRIVE")
 exec 3<"$disk"
 tell kept.write "$(write 24579 1)"
 kill -KILL "$(cat /tmp/served.pid)"
 dd if=/share/pattern of="$disk" bs=4096 seek=24580 count=1 oflag=direct conv=notrunc 2>/tmp/dd.said &
-# A copy of the drive is another one: its server makes a disk of its own.
+# A copy of the drive counts as another drive: its server makes a disk of its own.
 cp "$DRIVE" /tmp/copy
 tell kept.copy "$(ublk /tmp/copy) $(end_ublk)"
 tell kept.changed "$(refused "$DRIVE" --read-only)"
@@ -116,7 +119,8 @@ tell kept.disk "$(ublk "$DRIVE")"
 wait $!
 tell kept.waited "$(grep -c 'error' /tmp/dd.said) $(zone 196608)"
 kill -KILL "$(cat /tmp/served.pid)"
-# Servers that lack a descriptor, each a later one, leave it to the next, whatever they had begun. The first that lacks none ends it.
+# Each server fails for lack of a descriptor, at a later step than the previous one, and must leave
+# the disk to the next. The first with enough descriptors ends the loop.
 lacking=$(for n in $(seq 4 30); do
     said=$(BEFORE="prlimit --nofile=$n" ublk "$DRIVE")
     case $said in "$disk") break ;; *) sed -n '/Too many open files/ s/.*ublk: \(its [^:]*\): .*/\1/p' <<<"$said" ;; esac

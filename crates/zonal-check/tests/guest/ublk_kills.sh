@@ -1,6 +1,6 @@
 #!/bin/bash
-# Writes to a drive that is a block device of the guest, while its server is killed and started again: kills.py says what is looked at.
-# DRIVE is the device, ROUNDS the number of kills, SEED that of the times until they come.
+# Writes to a block device of the guest while its server is killed and restarted; kills.py lists the
+# checks. DRIVE is the device, ROUNDS the number of kills, SEED that of the times of the kills.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
@@ -8,7 +8,7 @@ cd /tmp || exit 1
 RANDOM=$SEED
 signs=$(mktemp -d)
 
-# Kills the server of each round some time after its writers have begun, and starts another.
+# Kills the server of each round some time after its writers have started, and starts another.
 killer() {
     local round
     for ((round = 0; round < ROUNDS; round++)); do

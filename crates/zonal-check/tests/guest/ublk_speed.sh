@@ -1,12 +1,13 @@
 #!/bin/bash
-# How many instructions the guest's processor takes for a request to a block device that zonal serves, and to a null_blk: for a processor
-# whose clock counts instructions, 1 ns each. Both keep no data. Prints DRIVE.JOB and the number of instructions.
+# Instructions that the guest's processor executes for a request to a block device served by zonal,
+# and to a null_blk. Needs a processor whose clock counts instructions, at 1 ns each. Both devices
+# keep no data. Prints DRIVE.JOB and the number of instructions.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
 cd /tmp || exit 1
 
-# Instructions a request: measure DRIVE DISK.
+# Instructions per request: measure DRIVE DISK.
 measure() {
     local drive=$1 disk=$2 job options
     for job in randread randwrite; do

@@ -1,12 +1,14 @@
-//! fio's tests of zoned drives against a served drive, over NVMe/TCP and as a block device, and against null_blk for comparison.
+//! fio's tests of zoned drives against a served drive, over NVMe/TCP and as a block device, and
+//! against null_blk for comparison.
 //!
-//! What null_blk passes, a served drive passes, and it skips nothing that null_blk does not skip. Four tests of the suite need
-//! writes that fail. They know how to ask null_blk for them, and nothing else. For these tests the served drive has a plan of
-//! faults with the same bad blocks, and null_blk's configuration gets a device of the served disk's name, without power, for
-//! the suite to write its wishes into.
+//! A served drive passes every test that null_blk passes, and skips no others. Four tests of the
+//! suite need failing writes, which they can configure only on null_blk. For these tests the served
+//! drive has a plan of faults with equal bad blocks, and null_blk's configuration gets an unpowered
+//! device with the name of the served disk, to which the suite can write its settings.
 //!
-//! A bad block of null_blk is EIO to Linux, one of an NVMe drive ENODATA. Tests 73 and 75 continue after EIO alone, so there
-//! the drive refuses the writes with a status that Linux takes for EIO.
+//! Linux reports a bad block of null_blk as EIO, and one of an NVMe drive as ENODATA. Tests 73 and
+//! 75 continue only after EIO, so there the drive fails the writes with a status that Linux maps to
+//! EIO.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,10 +16,10 @@ use std::path::{Path, PathBuf};
 use zonal_check::guest::{self, Guest};
 use zonal_check::program::served::{Fronts, Served};
 
-/// Tests of the suite of fio 3.41. A new fio may have more.
+/// Number of tests in the suite of fio 3.41. A newer fio may have more.
 const TESTS_MIN: usize = 75;
 
-/// Sizes of a drive, in MiB, and its limits; 0 is none.
+/// Sizes of a drive, in MiB, and its limits; 0 means none.
 struct Shape {
     zones: u32,
     conventional: u32,
@@ -38,7 +40,7 @@ impl Shape {
     }
 
     fn guest(&self) -> Guest {
-        // The whole of a null_blk fits.
+        // Room for a complete null_blk.
         let size = self.zones * self.zone_size;
         let guest = Guest::script("zbd.sh", 6000).memory(size + 2048);
         let guest = guest.set("SIZE", size).set("ZONE_SIZE", self.zone_size);
@@ -47,13 +49,13 @@ impl Shape {
     }
 }
 
-/// What the script printed.
+/// Output of the script.
 struct Said {
-    /// What each test came to.
+    /// Result of each test.
     outcomes: BTreeMap<usize, String>,
-    /// The other lines.
+    /// Other lines.
     facts: BTreeMap<String, String>,
-    /// Ends of the logs of what failed.
+    /// Ends of the logs of failed tests.
     logs: Vec<String>,
 }
 
@@ -75,7 +77,7 @@ impl Said {
         said
     }
 
-    /// Numbers of the tests whose outcome begins so.
+    /// Numbers of the tests with a result that begins with `outcome`.
     fn that(&self, outcome: &str) -> Vec<usize> {
         self.outcomes.iter().filter(|(_, is)| is.starts_with(outcome)).map(|(number, _)| *number).collect()
     }
@@ -96,11 +98,11 @@ impl Said {
     }
 }
 
-/// The sectors that the suite wants to be bad in this test.
+/// Bad sectors that the suite configures in this test.
 fn bad_sectors(test: usize, shape: &Shape) -> [u32; 3] {
     let zone = shape.zone_size << 11;
     let gap = match test {
-        // A zone apart.
+        // One zone apart.
         72 | 73 => zone,
         // Half a write apart; a write is a sixty-fourth of a zone.
         74 | 75 => zone / 64 / 2,
@@ -110,7 +112,7 @@ fn bad_sectors(test: usize, shape: &Shape) -> [u32; 3] {
     [2, gap + 11, 2 * gap + 8].map(|sector| shape.conventional * zone + sector)
 }
 
-/// A plan with what the suite wants in this test: each sector fails one write.
+/// A plan equivalent to the suite's settings in this test: each sector fails one write.
 fn plan(test: usize, shape: &Shape) -> String {
     let sectors = bad_sectors(test, shape);
     if matches!(test, 72 | 74) {
@@ -120,10 +122,11 @@ fn plan(test: usize, shape: &Shape) -> String {
     sectors.map(|sector| format!("[[rule]]\non = \"writes\"\nsectors = {sector}\nnth = 1\nfault = \"refuse\"\nerror = \"boundary\"\n")).concat()
 }
 
-/// Tests that need writes that fail.
+/// Tests that need failing writes.
 const WITH_FAULTS: [usize; 4] = [72, 73, 74, 75];
 
-/// A drive whose writes fail as test `test` of the suite asks for, and what the script is to know of it.
+/// Serves a drive with the failing writes of this test. Returns it with the word that describes it
+/// to the script.
 fn with_bad_sectors(directory: &Path, test: usize, shape: &Shape) -> (Served, String) {
     fs::write(directory.join(format!("plan{test}.toml")), plan(test, shape)).unwrap();
     let served = Served::start(directory, &format!("fault:plan=plan{test}.toml+{}", shape.device()));
@@ -131,7 +134,7 @@ fn with_bad_sectors(directory: &Path, test: usize, shape: &Shape) -> (Served, St
     (served, about)
 }
 
-/// What null_blk says.
+/// Results of null_blk.
 fn baseline(shape: &Shape) -> Said {
     let share = guest::share();
     let said = Said::of(shape.guest().share(share.path()).lines());
@@ -139,7 +142,7 @@ fn baseline(shape: &Shape) -> Said {
     said
 }
 
-/// What a drive says that is served over NVMe/TCP.
+/// Results of a drive served over NVMe/TCP.
 fn over_nvme(shape: &Shape) -> Said {
     let (dir, share) = (tempfile::tempdir().unwrap(), guest::share());
     let served = Served::start(dir.path(), &shape.device());
@@ -150,7 +153,7 @@ fn over_nvme(shape: &Shape) -> Said {
     Said::of(guest.set("WITH_FAULTS", with_faults.join(" ")).lines())
 }
 
-/// What a drive says that is a block device of the guest.
+/// Results of a drive that is a block device of the guest.
 fn over_ublk(shape: &Shape) -> Said {
     let share = guest::share_with_program();
     for test in WITH_FAULTS {
@@ -160,7 +163,7 @@ fn over_ublk(shape: &Shape) -> Said {
     Said::of(guest.set("WITH_FAULTS", WITH_FAULTS.map(|test| test.to_string()).join(" ")).lines())
 }
 
-/// What a drive says that is a SCSI disk of the guest.
+/// Results of a drive that is a SCSI disk of the guest.
 fn over_scsi(shape: &Shape) -> Said {
     let (dir, share) = (tempfile::tempdir().unwrap(), guest::share());
     let serials: Vec<String> =
@@ -186,7 +189,7 @@ fn over_scsi(shape: &Shape) -> Said {
     said
 }
 
-/// What null_blk passes, the drive passes, and it skips nothing else.
+/// Asserts that the drive passes every test that null_blk passes, and skips no others.
 fn is_as_good_as(whose: &str, ours: &Said, baseline: &Said) {
     ours.print(whose);
     for log in ours.logs.iter().chain(&baseline.logs) {
@@ -209,7 +212,7 @@ fn is_as_good_as(whose: &str, ours: &Said, baseline: &Said) {
     assert_eq!(only_ours, [0; 0], "tests that null_blk does not skip, {whose}");
 }
 
-/// A front, and what a drive says that is attached over it.
+/// A front, and the function that returns the results of a drive attached over it.
 type Front = (&'static str, fn(&Shape) -> Said);
 
 fn suite_passes(shape: &Shape, fronts: &[Front]) {
@@ -235,8 +238,8 @@ fn fio_suite_with_limits_passes() {
     suite_passes(&shape, &[("NVMe/TCP", over_nvme), ("ublk", over_ublk)]);
 }
 
-/// A namespace has zones of one kind, so this is for disks. ZBC has no limit of active zones. Where zones have less capacity than
-/// size, a SCSI disk has gaps, which the suite reads.
+/// A namespace has zones of one kind, so this is for disks. ZBC has no limit on active zones. If
+/// the capacity is below the zone size, a SCSI disk has gaps, which the suite reads.
 #[test]
 #[ignore = "fio's suite three times: 30 minutes or more"]
 fn fio_suite_with_limits_and_conventional_zones_passes() {

@@ -1,23 +1,26 @@
 #!/bin/bash
-# fio's tests of zoned drives, t/zbd/test-zbd-support, against the disk of a served drive or a null_blk of the same shape.
-# Prints a line a test, `NUMBER pass`, `NUMBER skip: REASON` or `NUMBER fail`, and the end of the log of each that failed.
+# fio's tests of zoned drives, t/zbd/test-zbd-support, against the disk of a served drive or a
+# null_blk of equal shape. Prints one line per test, `NUMBER pass`, `NUMBER skip: REASON` or `NUMBER
+# fail`, and the end of the log of each failed test.
 #
-# The disk is the served one of PORT and NQN, or the one of UBLK or SCSI (lib.sh), or otherwise a null_blk of the shape that lib.sh wants. MAX_OPEN is for the
-# suite as well; 0 is no limit. WITH_FAULTS has a word TEST,PORT,NQN for each test that runs on a drive of its own, whose writes
-# fail as this test wants; with UBLK it has the words TEST, each with its plan in planTEST.toml of the
-# share; with SCSI the words TEST,SERIAL. TESTS, if set, has the numbers of the tests to run.
+# The disk is the served one of PORT and NQN, the one of UBLK or SCSI (lib.sh), or otherwise a
+# null_blk of the shape given by the variables of lib.sh. MAX_OPEN applies to the suite as well; 0
+# is no limit. WITH_FAULTS has a word TEST,PORT,NQN for each test that runs on a drive of its own
+# with the failing writes of this test; with UBLK it has words TEST, each with its plan in
+# planTEST.toml of the share; with SCSI words TEST,SERIAL. TESTS, if set, has the numbers of the
+# tests to run.
 set -u
 # shellcheck source=crates/zonal-check/tests/guest/lib.sh
 . /share/lib.sh
 
-# The suite writes its logs beside itself.
+# The suite writes its logs to its own directory.
 cp -r /opt/fio /tmp/fio
 suite=/tmp/fio/t/zbd/test-zbd-support
 configuration=/sys/kernel/config/nullb
 modprobe null_blk nr_devices=0
 modprobe nvme-tcp
 
-# Runs the suite, with options of its own: suite DISK [OPTION...].
+# Runs the suite with its own options: suite DISK [OPTION...].
 suite() {
     local disk=$1
     shift
@@ -53,11 +56,11 @@ for word in ${WITH_FAULTS:-}; do
         tell "connected.$number" "$(result connect "$port" "$nqn")"
         faulty=$(disk "$nqn" 1)
     fi
-    # The suite writes the bad blocks that it wants to null_blk's configuration. This drive has them already, so one without
-    # power takes the wish.
+    # The suite writes its bad blocks to null_blk's configuration. This drive has them already, so
+    # an unpowered null_blk takes the setting.
     mkdir "$configuration/${faulty##*/}"
     echo 1 >"$configuration/${faulty##*/}/badblocks_once"
-    # What the suite said of this test without the bad blocks does not count.
+    # The suite's result of this test without the bad blocks does not count.
     sed -i "/^Running test $number /d" /tmp/said
     suite "$faulty" -t "$number" || ended=$?
 done
