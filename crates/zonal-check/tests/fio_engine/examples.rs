@@ -1,13 +1,13 @@
-//! fio's own zoned examples.
+//! Zoned examples that are distributed with fio.
 
 use crate::support::{engine, fio, with_image};
 use std::path::{Path, PathBuf};
 use zonal_check::program::repository;
 
-/// The examples with `zonemode=zbd`.
+/// Examples with `zonemode=zbd`.
 fn examples() -> Vec<PathBuf> {
     let installed = Path::new("/usr/share/doc/fio/examples").to_owned();
-    // Where a system leaves documentation out, setup unpacks them here.
+    // scripts/setup.sh unpacks them here on systems that do not install documentation.
     let unpacked = repository().join("out/fio-examples/usr/share/doc/fio/examples");
     let folder = [installed, unpacked].into_iter().find(|f| f.join("zbd-seq-read.fio").exists());
     let folder = folder.expect("fio's examples; scripts/setup.sh installs them");
@@ -21,7 +21,7 @@ fn examples() -> Vec<PathBuf> {
     found
 }
 
-/// Options of other engines, and what makes a job long.
+/// Options of other engines, and options that make a job long.
 const LEFT_OUT: [&str; 10] = [
     "filename",
     "ioengine",
@@ -35,7 +35,7 @@ const LEFT_OUT: [&str; 10] = [
     "runtime",
 ];
 
-/// The job file for `device`: on this engine, shorter, and with something to be read where it reads.
+/// Adapts a job file to `device`: uses this engine, shortens the jobs, and provides data for reads.
 fn adapted(text: &str, engine: &Path, device: &str, has_data: bool) -> String {
     let mut all = format!("[global]\nioengine=external:{}\ndevice={device}\nthread\n", engine.display());
     let reads = text.contains("rw=read");
@@ -49,7 +49,7 @@ fn adapted(text: &str, engine: &Path, device: &str, has_data: bool) -> String {
             (key, _) if LEFT_OUT.contains(&key) => {}
             ("verify", _) if !has_data => {}
             (_, "size=1G") => all += "size=16M\n",
-            // What it takes from variables of the environment.
+            // Options that take values from the environment.
             (_, "[override]") => break,
             _ => {
                 all += line;
@@ -57,7 +57,7 @@ fn adapted(text: &str, engine: &Path, device: &str, has_data: bool) -> String {
             }
         }
     }
-    // As many blocks a job as keep a drive in memory small.
+    // Limits the blocks of a job to keep a drive in memory small.
     let amount = if text.contains("bs=512K") { "io_size=4M\n" } else { "" };
     all.replace("[dev1]\n", &format!("[dev1]\n{amount}"))
 }
@@ -89,7 +89,8 @@ fn every_zoned_example_ends_without_errors_on_every_device() {
                     crate::support::run_zonal(directory.path(), &options).unwrap();
                     "big.zonal".to_owned()
                 }
-                // Its first jobs would be in the conventional zone, where their size is no whole number of zones.
+                // Its first jobs would start in the conventional zone, where their size is not a
+                // multiple of the zone size.
                 kind => format!("{kind}:{}", geometry.replace(",zone_nr_conv=1", "")),
             };
             std::fs::write(directory.path().join("job.fio"), adapted(&text, engine, &device, kind != "null"))

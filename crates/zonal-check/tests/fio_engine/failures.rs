@@ -1,8 +1,8 @@
-//! What fio and its user hear of what goes wrong.
+//! Errors as seen by fio and its user.
 
 use crate::support::{SMALL, engine, fio, run_on};
 
-/// Runs a sequential write over a device that fails, and looks at number and message.
+/// Runs a sequential write on a failing device, and checks error number and message.
 fn fails(device: &str, job: &str, number: u64, text: &str) {
     let Some(engine) = engine() else { return };
     let run = run_on(engine, device, &format!("--name=f {job}"));
@@ -31,11 +31,12 @@ fn write_beside_the_pointer_is_an_io_error() {
 
 #[test]
 fn zones_beyond_the_open_limit_have_the_block_layers_number() {
-    // fio would keep to the limit.
+    // fio would respect the limit.
     let job =
         "--rw=write --zonemode=zbd --bs=64k --size=40z --io_size=40M --offset=4z --ignore_zone_limits=1";
     let Some(engine) = engine() else { return };
-    // Explicitly open zones are not closed for others, and no job closes what fio left open; so fill one block a zone.
+    // Explicitly open zones are not closed for others, and no job closes zones that fio left open;
+    // so write one block to each zone.
     let device = "ram:size=64M,zone_size=1M,zone_max_open=2,zone_max_active=2";
     let jobs: String = (0..4)
         .map(|n| {
@@ -69,7 +70,8 @@ fn what_threads_are_needed_for_is_refused_without() {
     assert!(run.errors().contains("can't be used with offloaded submit"), "{}", run.errors());
 }
 
-/// The same engine, built for a fio that does not exist: what the installed one is to an engine of another release.
+/// An engine built for an fio version that does not exist, as seen by the installed fio: like an
+/// engine of another release.
 #[test]
 fn fio_of_another_release_is_refused() {
     let Some(engine) = engine() else { return };

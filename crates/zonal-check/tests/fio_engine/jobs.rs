@@ -1,4 +1,4 @@
-//! Jobs that have to end well.
+//! Jobs that must succeed.
 
 use crate::support::{SMALL, checked_engine, engine, fio, run_in, run_on, run_zonal, script, with_image};
 use std::path::Path;
@@ -6,7 +6,8 @@ use std::process::Command;
 use zonal_check::program::repository;
 use zonal_check::program::served::Served;
 
-/// Devices that keep data: answering at once, when polled, later, in one write at a time, and from a file.
+/// Devices that keep data: completing inline, when polled, later, with one write at a time, and in
+/// a file.
 const KEEPERS: [&str; 5] = [
     "ram:{}",
     "ram:{},complete=poll",
@@ -77,7 +78,8 @@ fn trims_reset_zones() {
     assert_eq!(report.matches("(em)").count(), 124, "{report}");
 }
 
-/// One image, whatever the number of jobs: opened once, locked while fio runs, and its pointers are kept.
+/// Several jobs share one image: it is opened once, locked while fio runs, and keeps its write
+/// pointers.
 #[test]
 fn image_of_several_jobs_is_opened_once_and_keeps_its_pointers() {
     let Some(engine) = engine() else { return };
@@ -92,7 +94,7 @@ fn image_of_several_jobs_is_opened_once_and_keeps_its_pointers() {
     let pointers: Vec<&str> =
         zones.lines().filter_map(|l| l.split("wptr ").nth(1)?.split(' ').next()).collect();
     assert_eq!((pointers[4], pointers[5], pointers[6]), ("0x000200", "0x000000", "0x000400"), "{zones}");
-    // While fio has it, no other process can have it.
+    // While fio has it open, no other process can open it.
     let arguments = [
         "--name=c",
         &format!("--ioengine=external:{}", engine.display()),
@@ -105,7 +107,7 @@ fn image_of_several_jobs_is_opened_once_and_keeps_its_pointers() {
         &format!("--exec_prerun={look}"),
     ];
     let run = fio(directory.path(), &arguments, |_| {});
-    // fio sends what the program says to one place or the other.
+    // fio redirects the program's output to either place.
     let said =
         std::fs::read_to_string(directory.path().join("c.prerun.txt")).unwrap_or_default() + &run.errors();
     assert!(said.contains("disk.zonal\": in use by process"), "{said}");
@@ -162,8 +164,8 @@ fn write_mode_is_the_one_asked_for() {
     assert!(run.errors().contains("jobs on the same device need the same write_mode"), "{}", run.errors());
 }
 
-/// fio and the library are not instrumented: what is checked is what the shim itself reads and writes, on its stack and
-/// in every block of the heap.
+/// fio and the library are not instrumented: the check covers accesses of the shim itself to its
+/// stack and to heap blocks.
 #[test]
 fn shim_has_no_memory_error_under_address_sanitizer() {
     let Some(engine) = checked_engine() else { return };
@@ -183,13 +185,13 @@ fn shim_has_no_memory_error_under_address_sanitizer() {
             .collect();
     let directory = tempfile::tempdir().unwrap();
     let run = fio(directory.path(), &arguments, |command| {
-        // What fio does not free when it ends is not the shim's.
+        // Memory that fio does not free at exit is not the shim's.
         command.env("LD_PRELOAD", asan.trim_end()).env("ASAN_OPTIONS", "detect_leaks=0:abort_on_error=1");
     });
     assert_eq!(run.succeeded().counts().writes, 3 * 128);
 }
 
-/// The comparison with fio's null engine runs, whatever it comes to in a build for tests.
+/// The comparison with fio's null engine runs; its result does not matter in a test build.
 #[test]
 fn cost_is_measured() {
     if engine().is_none() {

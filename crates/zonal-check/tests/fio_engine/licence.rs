@@ -1,4 +1,5 @@
-//! The engine is one program with fio, which is under GPL-2.0 only: what is linked into it has to be compatible.
+//! The engine is linked with fio, which is under GPL-2.0 only, so everything linked into it must be
+//! compatible.
 
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,10 +9,11 @@ use zonal_check::program::repository;
 /// Licences that may be combined with GPL-2.0. Apache-2.0 is not one of them.
 const COMPATIBLE: [&str; 6] = ["MIT", "Zlib", "0BSD", "BSD-2-Clause", "BSD-3-Clause", "Unlicense"];
 
-/// Whether an SPDX expression leaves the choice of a compatible licence.
+/// True if an SPDX expression allows choosing a compatible licence.
 fn is_compatible(expression: &str) -> bool {
     let flat = expression.replace(['(', ')'], " ").replace('/', " OR ");
-    // `AND` binds closer than `OR`, but with brackets taken away the strict reading is: each part has to offer one.
+    // `AND` binds tighter than `OR`. With the brackets removed, the strict reading is that each
+    // part of an `AND` must offer one.
     flat.split(" AND ").all(|part| part.split(" OR ").any(|name| COMPATIBLE.contains(&name.trim())))
 }
 
@@ -27,7 +29,7 @@ fn licences_are_read_strictly() {
     }
 }
 
-/// The platform that this is built for: other platforms' packages are not linked here.
+/// Platform of this build: packages of other platforms are not linked.
 fn host() -> String {
     let output = Command::new(env!("CARGO")).arg("-vV").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -63,7 +65,7 @@ fn engine_links_nothing_that_is_apache_only() {
             continue;
         }
         for dependency in nodes[id]["deps"].as_array().unwrap() {
-            // Neither tests nor what runs while building is linked, macros included.
+            // Tests and build-time code, including macros, are not linked.
             let is_linked = dependency["dep_kinds"].as_array().unwrap().iter().any(|k| k["kind"].is_null());
             if is_linked {
                 next.push(dependency["pkg"].as_str().unwrap());

@@ -1,7 +1,8 @@
-//! The fio engine, judged by the fio that is installed. Jobs end without errors and with what they wrote. Failures have
-//! the numbers that a kernel's device would give. `zonal bench` does the same with the same job files.
+//! The fio engine, judged by the installed fio. Jobs succeed and their data is written. Failures
+//! have the error numbers of a kernel device. `zonal bench` gives equal results for equal job
+//! files.
 //!
-//! Where fio is not installed the tests say that they skip; in continuous integration that is an error.
+//! Without fio the tests are skipped with a message; in continuous integration that is an error.
 
 mod examples;
 mod failures;

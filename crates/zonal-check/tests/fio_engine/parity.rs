@@ -1,10 +1,10 @@
-//! The same job files through `zonal bench` and through fio with the engine.
+//! Comparison of `zonal bench` and fio with the engine, on equal job files.
 
 use crate::support::{Counts, SMALL, engine, fio, run_zonal};
 use serde_json::Value;
 use std::path::Path;
 
-/// Runs `jobs` by fio on the engine.
+/// Runs `jobs` with fio on the engine.
 fn by_fio(engine: &Path, device: &str, jobs: &str) -> (Counts, f64) {
     let directory = tempfile::tempdir().unwrap();
     let text = format!(
@@ -17,7 +17,7 @@ fn by_fio(engine: &Path, device: &str, jobs: &str) -> (Counts, f64) {
     (run.counts(), rate)
 }
 
-/// Runs `jobs` by `zonal bench`.
+/// Runs `jobs` with `zonal bench`.
 fn by_bench(device: &str, jobs: &str) -> (Counts, f64) {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("job.fio"), jobs).unwrap();
@@ -44,10 +44,10 @@ fn agree(device: &str, jobs: &str) {
     assert_eq!(ours, theirs, "{jobs}");
 }
 
-/// What all jobs have in common.
+/// Options of all jobs.
 const GLOBAL: &str = "[global]\nzonemode=zbd\nthread\ndirect=1\nbs=32k\niodepth=8\n";
 
-/// Jobs that leave nothing to chance or to threads' luck: what they do is the same number of times the same.
+/// Deterministic jobs: their operations do not depend on chance or on thread scheduling.
 const JOBS: [(&str, &str); 10] = [
     ("a fill", "[a]\nrw=write\noffset=4z\nsize=8z\n"),
     ("fills with resets", "[a]\nrw=write\noffset=4z\nsize=8z\nloops=3\n"),
@@ -76,13 +76,14 @@ const JOBS: [(&str, &str); 10] = [
 #[test]
 #[ignore = "it compares runs of two programs and needs the machine to itself"]
 fn ten_job_files_write_and_reset_as_much_by_fio_and_by_bench() {
-    // Every job one way or the other, which has its own order of ends.
+    // Jobs alternate between inline and polled completion, which have different completion orders.
     for ((what, job), how) in JOBS.iter().zip(["", ",complete=poll"].iter().cycle()) {
         agree(&format!("ram:{SMALL}{how}"), &format!("# {what}\n{GLOBAL}{job}"));
     }
 }
 
-/// The device or the job sets the rate. A machine may stand still in one run: medians of rounds in turn agree.
+/// The device or the job limits the rate. A machine may stall during one run, so the medians of
+/// alternating rounds are compared.
 #[test]
 #[ignore = "it measures rates"]
 fn rates_set_by_device_or_job_are_the_same_within_15_percent() {

@@ -1,4 +1,4 @@
-//! Building the engine, running fio with it, and what fio reports.
+//! Building the engine, running fio with it, and parsing its reports.
 
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,11 @@ use std::sync::OnceLock;
 use tempfile::TempDir;
 use zonal_check::program::{self, plain, repository, zonal};
 
-/// Zones of 1 MiB of which 768 KiB can be written, the first four conventional: small, so that jobs meet all kinds of ends.
+/// Zones of 1 MiB with a capacity of 768 KiB, the first four conventional: small, so that jobs
+/// reach all kinds of ends.
 pub const SMALL: &str = "size=128M,zone_size=1M,zone_capacity=768k,zone_nr_conv=4,zone_max_open=16";
 
-/// Whether fio is there.
+/// True if fio is installed.
 pub fn has_fio() -> bool {
     let found = Command::new("fio").arg("--version").output().is_ok();
     if !found {
@@ -23,7 +24,7 @@ fn folder() -> &'static Path {
     zonal().parent().unwrap()
 }
 
-/// A script of the repository, told to build as this test was built.
+/// A script of the repository, set up to build with the profile of this test.
 pub fn script(name: &str) -> Command {
     let mut command = Command::new(repository().join("scripts").join(name));
     let profile = if folder().ends_with("debug") { "dev" } else { "release" };
@@ -43,19 +44,19 @@ fn build(sanitize: Option<&str>) -> PathBuf {
     repository().join(path.trim_end())
 }
 
-/// The engine; `None` where there is no fio.
+/// Path of the engine; `None` without fio.
 pub fn engine() -> Option<&'static Path> {
     static ENGINE: OnceLock<Option<PathBuf>> = OnceLock::new();
     ENGINE.get_or_init(|| has_fio().then(|| build(None))).as_deref()
 }
 
-/// The engine with its C part under AddressSanitizer.
+/// Path of an engine with its C part under AddressSanitizer.
 pub fn checked_engine() -> Option<PathBuf> {
-    // Not at the same time as the other.
+    // The two builds must not run concurrently.
     engine().map(|_| build(Some("address")))
 }
 
-/// What one run of fio came to.
+/// Result of one run of fio.
 pub struct Run {
     pub output: Output,
     text: String,
@@ -72,7 +73,7 @@ pub struct Counts {
 }
 
 impl Run {
-    /// What fio said on the standard error.
+    /// Standard error of fio.
     pub fn errors(&self) -> String {
         String::from_utf8_lossy(&self.output.stderr).into_owned()
     }
@@ -81,12 +82,12 @@ impl Run {
         &self.report["jobs"][n]
     }
 
-    /// The error number of each job.
+    /// Error number of each job.
     pub fn numbers(&self) -> Vec<u64> {
         self.report["jobs"].as_array().unwrap().iter().map(|j| j["error"].as_u64().unwrap()).collect()
     }
 
-    /// Of all jobs together.
+    /// Sum over all jobs.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         for job in self.report["jobs"].as_array().unwrap() {
@@ -94,7 +95,7 @@ impl Run {
             counts.writes += job["write"]["total_ios"].as_u64().unwrap();
             counts.written += job["write"]["io_bytes"].as_u64().unwrap();
         }
-        // Only the text has these.
+        // Only the text report has these.
         for line in self.text.lines() {
             if let Some((before, _)) = line.split_once(" zone resets") {
                 counts.resets += before.rsplit(' ').next().unwrap().parse::<u64>().unwrap();
@@ -103,7 +104,7 @@ impl Run {
         counts
     }
 
-    /// Everything went well.
+    /// Asserts that the run and all of its jobs succeeded.
     #[track_caller]
     pub fn succeeded(self) -> Run {
         let said = self.errors();
@@ -118,14 +119,14 @@ impl Run {
     }
 }
 
-/// Runs fio in `directory` with `arguments`, which name engine and jobs.
+/// Runs fio in `directory` with `arguments`, which include engine and jobs.
 pub fn fio(directory: &Path, arguments: &[&str], prepare: impl FnOnce(&mut Command)) -> Run {
     let mut command = Command::new("fio");
     command.args(["--output-format=normal,json", "--output=report"]).args(arguments).current_dir(directory);
     prepare(&mut command);
     let output = command.output().unwrap();
     let text = std::fs::read_to_string(directory.join("report")).unwrap_or_default();
-    // fio prints one after the other, and what it says meanwhile before both.
+    // fio prints both reports in sequence, after its messages.
     let json: String = text
         .lines()
         .skip_while(|l| *l != "{")
@@ -136,19 +137,19 @@ pub fn fio(directory: &Path, arguments: &[&str], prepare: impl FnOnce(&mut Comma
     Run { output, text, report }
 }
 
-/// Runs the jobs of `arguments` (separated by blanks) on `device` in an empty directory.
+/// Runs the jobs in `arguments` (separated by blanks) on `device` in an empty directory.
 pub fn run_on(engine: &Path, device: &str, arguments: &str) -> Run {
     run_in(&tempfile::tempdir().unwrap(), engine, device, arguments)
 }
 
-/// The same in a directory that may hold an image.
+/// Like `run_on`, in a directory that may hold an image.
 pub fn run_in(directory: &TempDir, engine: &Path, device: &str, arguments: &str) -> Run {
     let engine = format!("--ioengine=external:{}", engine.display());
     let device = format!("--device={device}");
     let mut all = Vec::new();
     for argument in arguments.split_whitespace() {
         all.push(argument);
-        // Options of a job stand after its name.
+        // Options of a job follow its name.
         if argument.starts_with("--name=") {
             all.extend([engine.as_str(), device.as_str()]);
         }
@@ -156,7 +157,7 @@ pub fn run_in(directory: &TempDir, engine: &Path, device: &str, arguments: &str)
     fio(directory.path(), &all, |_| {})
 }
 
-/// `zonal` with `arguments` in `directory`; what it printed.
+/// Runs `zonal` with `arguments` in `directory`, and returns its output.
 pub fn run_zonal(directory: &Path, arguments: &[&str]) -> Result<String, String> {
     let output = plain().args(arguments).current_dir(directory).output().unwrap();
     match output.status.success() {
