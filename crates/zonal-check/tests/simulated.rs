@@ -1,5 +1,6 @@
-//! Published figures against simulated drives: how far off each may be stands beside it in `experiment.toml`, with its
-//! status. All runs here are watched for what neither a drive nor a write path can do.
+//! Simulated drives compared with published figures. Each figure has its tolerance and status in
+//! `experiment.toml`. All runs here are checked for behaviour that is impossible for the drive or
+//! the write path.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -17,7 +18,7 @@ fn make(experiment: Experiment) -> Measured {
     run(experiment, zonal(), Scale::Tiny).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// All experiments on simulated drives, made once.
+/// All experiments on simulated drives, run once.
 fn all() -> &'static [Measured] {
     static ALL: OnceLock<Vec<Measured>> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -29,7 +30,7 @@ fn all() -> &'static [Measured] {
     })
 }
 
-/// Every cell of all experiments: its experiment, its row with all cells, its place in there.
+/// Every cell of all experiments: its experiment, its row with all cells, and its index there.
 fn cells() -> impl Iterator<Item = (&'static Experiment, &'static Row, &'static [Cell], usize)> {
     let rows = |measured: &'static Measured| {
         measured.rows.iter().map(|(row, cells)| (&measured.experiment, row, cells.as_slice()))
@@ -60,8 +61,8 @@ fn published_figures_are_met_within_their_tolerances() {
     assert!(missed.is_empty(), "{}\n{}", missed.join("\n"), summary(all().iter()));
 }
 
-/// Sizes of the errors of the disk of 30 TB, as shares: of its figures with this status. What is at the rate of the medium is
-/// left out, and the row whose place on the disk was fitted.
+/// Relative errors, without sign, of the 30 TB disk's figures with this status. Figures at the rate
+/// of the medium are excluded, and so is the row with a fitted start on the disk.
 fn errors_of_the_disk(status: Status) -> Vec<f64> {
     let mut errors = Vec::new();
     for (experiment, row, cells, index) in cells() {
@@ -79,7 +80,7 @@ fn errors_of_the_disk(status: Status) -> Vec<f64> {
     errors
 }
 
-/// The bounds are those that docs/SIM.md names.
+/// The bounds are those in docs/SIM.md.
 #[test]
 fn disk_of_30_tb_is_as_far_off_as_its_page_says() {
     let fitted = errors_of_the_disk(Status::Calibrated);
@@ -92,7 +93,7 @@ fn disk_of_30_tb_is_as_far_off_as_its_page_says() {
     assert!(apart.len() >= 4 && apart[(apart.len() - 1) / 2] < 0.11, "{apart:?}");
 }
 
-/// A figure with a wide tolerance has to be called unexplained.
+/// A figure with a wide tolerance must have the status unexplained.
 #[test]
 fn wide_tolerances_belong_to_figures_that_are_unexplained() {
     for (experiment, row, cells, index) in cells() {
@@ -106,7 +107,8 @@ fn wide_tolerances_belong_to_figures_that_are_unexplained() {
     }
 }
 
-/// A published ratio that is off 1 by more than 3%, cut to whole ones as its authors do.
+/// True for a published ratio that differs from 1 by more than 3%, truncated to whole percents as
+/// its authors do.
 fn says_something(ratio: f64) -> bool {
     ((ratio - 1.0).abs() * 100.0).trunc() > 3.0
 }
@@ -135,7 +137,7 @@ fn published_comparisons_point_the_same_way() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What a watched run says of itself; the write path's statistics show that there was one.
+/// Output of a checked run; the statistics of the write path show that it took place.
 #[test]
 fn runs_are_watched_for_what_the_mode_promises() {
     for (experiment, row, cells, index) in cells() {
@@ -151,7 +153,8 @@ fn runs_are_watched_for_what_the_mode_promises() {
     }
 }
 
-/// What a sync writes of metadata is little compared with large files, and much compared with small ones.
+/// The metadata written by a sync is small relative to large files, and large relative to small
+/// ones.
 #[test]
 fn metadata_on_the_drive_cost_what_each_sync_writes() {
     let measured = all().iter().find(|measured| measured.experiment.name == "fs-metadata").unwrap();
@@ -170,7 +173,7 @@ fn metadata_on_the_drive_cost_what_each_sync_writes() {
     }
 }
 
-/// A pipelined run on a drive that is told to have one write at a time.
+/// A pipelined run on a drive that checks for one write at a time.
 #[test]
 fn watch_finds_a_write_path_that_does_not_keep_its_promise() {
     let job =
@@ -196,7 +199,7 @@ fn experiment_made_again_says_the_same_to_the_byte() {
     }
 }
 
-/// The same disk, if it took no time to get from one place to another and were as fast everywhere.
+/// The disk without positioning times and with equal rates everywhere.
 const WEIGHTLESS: &str = ",seek_single_us=0,seek_third_us=0,seek_full_us=0,turn_us=0,inner_ratio=0.999";
 
 #[test]
@@ -216,7 +219,8 @@ fn disk_without_seeks_and_turns_loses_nothing() {
     }
 }
 
-/// Neither the model nor a profile is told how it is used: what depends on depth, jobs and zones comes of itself.
+/// Neither models nor profiles depend on the job: effects of queue depth, jobs and zones are
+/// emergent.
 #[test]
 fn nothing_in_a_model_or_profile_knows_the_job() {
     let mut files = Vec::new();
@@ -233,12 +237,13 @@ fn nothing_in_a_model_or_profile_knows_the_job() {
             assert!(!text.contains(word), "{}: {word}", path.display());
         }
     }
-    // One row has one drive, whatever is varied, and variants that differ in the mode only have the same one.
+    // All cells of a row use one drive, whatever is varied, and variants that differ only in the
+    // mode use the same drive.
     for measured in all() {
         let variants = &measured.experiment.variants;
         for variant in variants {
             let (profile, changes) = variant.profile().expect("all are simulated");
-            // What it is attached to, and how large it is, are no values of a model.
+            // Host limits and size are not values of a model.
             let is_told = |key: &str| ["write_cache", "command_max", "size"].contains(&key);
             let is_told = changes.iter().all(|(key, _)| is_told(key));
             assert!(is_told, "{}: {}: {profile} with {changes:?}", measured.experiment.name, variant.name);
@@ -265,7 +270,7 @@ fn host_takes_what_the_profile_says_and_more_with_a_scheduler() {
     assert_eq!(slat(&["--write-mode=zone-lock", "--host-time=700ns"]), (700, 700));
 }
 
-/// The table has a line for each cell, and says what is missed and why.
+/// The table has a line for each cell, and lists the missed figures with reasons.
 #[test]
 fn table_of_a_simulated_experiment_has_every_cell_and_every_reason() {
     for measured in all() {
@@ -302,8 +307,9 @@ fn thorough_run_of_a_drive_that_is_not_fitted_gives_ranges_and_what_moves_them()
     }
 }
 
-/// Rate of a job that floods the 30 TB disk in mode `qd1`, in bytes a second, and, if another job writes single blocks
-/// elsewhere meanwhile, the longest and the mean time of its writes, in nanoseconds.
+/// Rate of a job that floods the 30 TB disk in mode `qd1`, in bytes per second. If another job
+/// writes single blocks elsewhere meanwhile, also the longest and the mean latency of its writes,
+/// in nanoseconds.
 fn flood(options: &str, is_alone: bool) -> (f64, f64, f64) {
     const TIMED: &str = "--rw=write --zonemode=zbd --time_based --runtime=60";
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -332,7 +338,7 @@ fn small_writer_beside_a_flood_waits_for_less_than_half_a_second() {
     let (beside, longest, mean) = flood("", false);
     assert!(longest < 0.5e9 && mean < 0.4e9, "{longest} ns at most, {mean} in the mean");
     assert!(beside > 0.97 * alone, "{beside} of {alone} B/s");
-    // The canary: a zone that is drained keeps the small writer waiting until it is full.
+    // Canary: without a quantum, the small writer waits until the flooded zone is full.
     let (_, _, mean) = flood("--qd1-quantum 0", false);
     assert!(mean > 1e9, "{mean} ns");
 }

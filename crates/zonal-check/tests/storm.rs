@@ -1,7 +1,7 @@
-//! Everything at once, from several threads: whatever happens to a request, it ends exactly once.
+//! All kinds of requests and events at once, from several threads: every request ends exactly once.
 //!
-//! `ZONAL_STORMS` sets how many rounds blow, `ZONAL_STORM_SEED` the first one. A round's number gives the same requests
-//! again, schedules are not repeatable.
+//! `ZONAL_STORMS` sets the number of rounds, `ZONAL_STORM_SEED` the first one. A round's number
+//! determines its requests, but thread schedules are not repeatable.
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -16,7 +16,7 @@ use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Ram};
 use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
 
 const THREADS: usize = 4;
-/// Queues of the drive, by round: threads share one, some share two, each has its own.
+/// Queues of the drive, by round: pairs of threads share one, all share one, or each has its own.
 const QUEUES: [u32; 3] = [2, 1, 16];
 const ZONES: u64 = 4;
 const ZONE: u64 = 256;
@@ -37,7 +37,7 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
         .with_complete(complete)
         .with_hw_queue_depth(2)
         .with_submit_queues(QUEUES[seed as usize % QUEUES.len()])
-        // Otherwise mode `pipelined` is forced upon it.
+        // In the other rounds mode `pipelined` is forced.
         .with_preserves_write_order(seed.is_multiple_of(2));
     let ram = Ram::new(&options.geometry().unwrap());
     let device: Arc<dyn Device> = Arc::new(Emulated::new("storm", &options, ram).unwrap());
@@ -77,7 +77,8 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
                     let zone = rng.random_range(1..ZONES);
                     let start = Sector(zone * ZONE);
                     let sectors = rng.random_range(1..=24u32);
-                    // Zones turn read-only and offline, and come back.
+                    // Zones become read-only and offline, and are restored, so the write pointer
+                    // may be unknown.
                     let pointer = volume.write_pointer(ZoneIndex(zone as u32)).unwrap_or(start);
                     let at = Sector(pointer.0.min(start.0 + ZONE - 1));
                     let at_end = sectors.min((ZONES * ZONE - at.0) as u32);
@@ -104,7 +105,7 @@ fn storm(mode: WriteMode, complete: CompleteMode, write_zeroes: u32, seed: u64) 
                     let request = if rng.random_ratio(1, 8) { request.fua() } else { request };
                     if rng.random_ratio(1, 200) {
                         let settings = [ZoneSetting::ReadOnly, ZoneSetting::Offline, ZoneSetting::Restored];
-                        // A read-only zone does not follow an offline one.
+                        // An offline zone cannot become read-only.
                         let to = settings[rng.random_range(0..6usize).min(2)];
                         let _ = volume.device().set_zone(ZoneIndex(zone as u32), to);
                     }

@@ -1,5 +1,5 @@
-//! The tree's own rules: which crate knows which, where time and chance may be read, how long files get, and that what
-//! the documentation tells people to type works.
+//! Rules of the source tree: dependencies between crates, access to time and randomness, length of
+//! files, and commands in the documentation that must work.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use zonal_check::program::{NO_CONFIG, repository, zonal};
 
-/// Which crates of the workspace each crate may depend on, for building and for its tests. The arrows point down.
+/// Workspace crates that each crate may depend on, for building and for its tests. The arrows point
+/// down.
 const ARROWS: [(&str, &[&str]); 13] = [
     ("zonal-core", &[]),
     ("zonal-io", &["zonal-core"]),
@@ -60,7 +61,7 @@ const SAFE: [&str; 8] =
 /// Longest source file.
 const LINES_MAX: usize = 1000;
 
-/// Every file that is part of the tree, with its path from the root.
+/// Every file of the tree, by path from the root.
 fn files() -> Vec<PathBuf> {
     let mut found = Vec::new();
     walk(repository(), &mut found);
@@ -88,7 +89,7 @@ fn text(path: &Path) -> Option<String> {
     String::from_utf8(fs::read(repository().join(path)).unwrap()).ok()
 }
 
-/// The text without comments, so that they may speak of what code may not use.
+/// The text without comments, which may mention names that code must not use.
 fn code(path: &Path) -> String {
     let text = text(path).unwrap();
     text.lines().map(|line| line.split("//").next().unwrap_or_default()).fold(
@@ -131,7 +132,7 @@ fn dependencies_point_down() {
         let dependencies = package["dependencies"].as_array().unwrap();
         for dependency in dependencies.iter().filter(|d| d["path"].is_string()) {
             let on = dependency["name"].as_str().unwrap();
-            // A crate's own tests may ask for a feature of it.
+            // A crate's own tests may enable a feature of it.
             let is_own = on == name && dependency["kind"] == "dev";
             if !is_own && !allowed.contains(&on) {
                 broken.push(format!("{name} -> {on}"));
@@ -144,8 +145,8 @@ fn dependencies_point_down() {
 
 #[test]
 fn time_is_passed_in() {
-    // The file system's waiter tells the time of day, the server has a clock, a host waits for its controller,
-    // and a server for the device that another has left.
+    // Exceptions: the file system's waiter provides the time of day, the server has a clock, a host
+    // waits for its controller, and a server for a device that another one has left.
     let drivers = [
         "crates/zonal-fs/src/waiter.rs",
         "crates/zonal-nvme/src/server.rs",
@@ -196,7 +197,7 @@ fn core_has_no_io_threads_or_atomics() {
             }
         }
     }
-    // An error number is told in the operating system's words.
+    // It formats an error number with the operating system's message.
     broken.retain(|b| b != "crates/zonal-core/src/error.rs: std::io");
     refuse(&broken, "the pure model reaches outside");
 }
@@ -237,7 +238,7 @@ fn files_are_short() {
 
 #[test]
 fn tree_names_no_machine_and_no_mirror() {
-    // In pieces, so that this file does not find itself.
+    // Split, so that this file does not match.
     let needles = [
         ["/wo", "rk/"],
         ["/ro", "ot/"],
@@ -273,18 +274,19 @@ fn tree_names_no_machine_and_no_mirror() {
 struct Block {
     document: PathBuf,
     line: usize,
-    /// True for a block marked `console`: commands after `$ `, each followed by its output. All lines of other blocks are commands.
+    /// True for a block marked `console`: commands after `$ `, each followed by its output. All
+    /// lines of other blocks are commands.
     has_output: bool,
     lines: Vec<String>,
 }
 
-/// A command of a document, and its output there, if the document shows it.
+/// A command of a document, and its output if the document shows it.
 struct Shown {
     command: String,
     output: Option<Vec<String>>,
 }
 
-/// The blocks marked `sh` or `console` in the documents that tell people what to type.
+/// The blocks marked `sh` or `console` in the user documentation.
 fn blocks() -> Vec<Block> {
     let documents = files().into_iter().filter(|p| {
         p.extension().is_some_and(|e| e == "md") && (p.starts_with("docs") || p.components().count() == 1)
@@ -330,7 +332,8 @@ impl Block {
     }
 }
 
-/// True if the lines are equal except for words with digits. A shown line `...` matches any number of lines.
+/// True if the lines are equal except for words with digits. A shown line `...` matches any number
+/// of lines.
 fn has_shape(shown: &[String], printed: &[String]) -> bool {
     let shape = |line: &str| -> Vec<String> {
         let words = line.split_whitespace();
@@ -350,9 +353,10 @@ fn has_shape(shown: &[String], printed: &[String]) -> bool {
     }
 }
 
-/// Runs the commands of all `sh` and `console` blocks in an empty directory, with the program on the path. Commands that build are
-/// skipped: `make` has to name a target. The blocks of a document share a directory. Output shown in a `console` block has the shape of
-/// the actual output; a command may fail if an error of the program is shown.
+/// Runs the commands of all `sh` and `console` blocks in an empty directory, with the program on
+/// the path. Commands that build are skipped: `make` has to name a target. The blocks of a document
+/// share a directory. Output shown in a `console` block has the shape of the actual output; a
+/// command may fail if an error of the program is shown.
 /// Slow: it runs all commands of all documents.
 #[test]
 fn documented_commands_run() {
@@ -407,7 +411,7 @@ fn without_builds(script: &str, place: &str) -> Option<String> {
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
-/// A test that starts the program by another way would read what the developer keeps for devices.
+/// A test that starts the program in another way would read the developer's saved device options.
 #[test]
 fn program_is_started_without_kept_options() {
     let starts = "Command::new(";
@@ -435,7 +439,7 @@ fn make_help_lists_every_target() {
     }
 }
 
-/// The parts of the full lane that `make check-for` runs after a change of this file.
+/// Parts of the full lane that `make check-for` runs after a change of this file.
 fn parts_due_of(file: &str) -> Vec<String> {
     let output = Command::new("scripts/check.sh").args(["--due-of", file]).current_dir(repository()).output();
     let output = output.unwrap();
@@ -457,7 +461,7 @@ fn change_makes_the_parts_due_that_concern_it() {
     assert!(unknown.len() > word.len() && word.iter().all(|due| unknown.contains(due)), "{unknown:?}");
 }
 
-/// A program that cargo does not test by default would run nowhere if no part had it.
+/// A program that cargo does not test by default would never run if no part included it.
 #[test]
 fn programs_of_the_full_lane_are_in_a_part() {
     let page = text(Path::new("docs/HACKING.md")).unwrap();
