@@ -98,7 +98,8 @@ impl Report {
 
     /// Formats the rows as a table.
     pub fn to_text(&self) -> String {
-        let mut out = format!("machine: {}; {} rounds in turn, medians\n\n", machine(), self.effort.rounds);
+        let mut out =
+            format!("machine: {}; medians of {} alternating rounds\n\n", machine(), self.effort.rounds);
         let heads = ["what", "against", "value", "unit", "spread", "bound", ""];
         let cells = self.rows.iter().map(Row::cells);
         let lines: Vec<[String; 7]> = std::iter::once(heads.map(String::from)).chain(cells).collect();

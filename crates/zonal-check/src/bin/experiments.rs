@@ -51,7 +51,7 @@ fn make(wanted: &Wanted) -> Result<(), String> {
     let all = Experiment::all(&repository().join("experiments")).map_err(|e| e.to_string())?;
     if let Some(name) = wanted.names.iter().find(|name| all.iter().all(|e| e.name != **name)) {
         let known: Vec<&str> = all.iter().map(|e| e.name.as_str()).collect();
-        return Err(format!("no experiment is called {name}; there are {}", known.join(", ")));
+        return Err(format!("unknown experiment {name}; known: {}", known.join(", ")));
     }
     let is_wanted = |e: &Experiment| match wanted.names.as_slice() {
         [] => !e.is_long,

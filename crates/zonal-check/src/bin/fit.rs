@@ -20,7 +20,7 @@ fn main() -> ExitCode {
             Some(("hold", key)) => begin.held.push(key.to_owned()),
             Some((key, value)) => begin.given.push((key.to_owned(), value.to_owned())),
             None => {
-                eprintln!("fit: values are given as KEY=VALUE");
+                eprintln!("fit: a value must have the form KEY=VALUE");
                 return ExitCode::from(2);
             }
         }

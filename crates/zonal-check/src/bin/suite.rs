@@ -75,13 +75,13 @@ fn run() -> Result<bool, String> {
     if lane == Lane::Full {
         for selector in &selectors {
             if !jobs.iter().any(|job| job.is_selected(selector)) {
-                return Err(format!("no test of the full lane is selected by {selector}"));
+                return Err(format!("selector {selector} matches no test of the full lane"));
             }
         }
         jobs.retain(|job| selectors.iter().any(|selector| job.is_selected(selector)));
     }
     if jobs.is_empty() {
-        return Err("there are no tests".to_owned());
+        return Err("no tests found".to_owned());
     }
     let before = fs::read_to_string(&document).unwrap_or_default();
     let ended = run_all(jobs, lane, &known(&before));
@@ -141,7 +141,7 @@ fn build(options: &[&str]) -> Result<Vec<Program>, String> {
     if is_built && others.is_ok_and(|status| status.success()) {
         return Ok(programs);
     }
-    Err("the tests do not build".to_owned())
+    Err("building the tests failed".to_owned())
 }
 
 /// Runs jobs, the longest first: one per processor at a time, or one at a time in the full lane.

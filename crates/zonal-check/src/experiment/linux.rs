@@ -94,7 +94,7 @@ pub fn run(
     let mut lines = Vec::new();
     for name in &linux.experiments {
         let part = all.iter().find(|e| e.name == *name);
-        let part = part.ok_or_else(|| format!("{}: there is no experiment {name}", experiment.name))?;
+        let part = part.ok_or_else(|| format!("{}: unknown experiment {name}", experiment.name))?;
         lines.extend(part_lines(part.clone().published(), linux, zonal, scale)?);
     }
     for (n, scheduler) in linux.schedulers.iter().enumerate() {
@@ -221,7 +221,7 @@ fn take_reports(
     at: usize,
 ) -> Result<(), String> {
     for line in said {
-        let wrong = || format!("the guest says {line:?}");
+        let wrong = || format!("unexpected line from the guest: {line:?}");
         let (name, idle) = line.split_once(' ').ok_or_else(wrong)?;
         let idle: f64 = idle.parse().map_err(|_| wrong())?;
         let report = fs::read(reports.join(name)).map_err(|e| format!("{name}: {e}"))?;
@@ -233,7 +233,7 @@ fn take_reports(
     }
     match jobs.first_key_value() {
         None => Ok(()),
-        Some((name, _)) => Err(format!("the guest has not made job {name}")),
+        Some((name, _)) => Err(format!("no report from the guest for job {name}")),
     }
 }
 
@@ -249,7 +249,7 @@ impl MeasuredByLinux {
         writeln!(out, "machine: {}", machine()).expect("writing to a string");
         writeln!(
             out,
-            "write path: in virtual time; Linux: in real time; in brackets how far from what was published, and of draws the least and the most\n"
+            "write path in virtual time, Linux in real time; (error against the published figure) {{minimum..maximum of the draws}}\n"
         )
         .expect("writing to a string");
         let lines = self.lines.iter().flat_map(|line| line.to_columns(&self.schedulers));

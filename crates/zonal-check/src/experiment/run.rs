@@ -162,13 +162,13 @@ pub(super) fn figure(report: &Value, unit: Unit) -> Result<f64, String> {
         Unit::MegabytesPerSecond => ("bw_bytes", 1e6),
         Unit::Kiops => ("iops", 1e3),
     };
-    let jobs = report["jobs"].as_array().ok_or("a report without jobs")?;
+    let jobs = report["jobs"].as_array().ok_or("the report has no jobs")?;
     let rates = jobs.iter().flat_map(|job| ["read", "write"].map(|dir| job[dir][key].as_f64()));
-    let sum = rates.sum::<Option<f64>>().ok_or_else(|| format!("a report without {key}"))?;
-    if sum > 0.0 { Ok(sum / per) } else { Err("nothing was moved".to_owned()) }
+    let sum = rates.sum::<Option<f64>>().ok_or_else(|| format!("the report has no {key}"))?;
+    if sum > 0.0 { Ok(sum / per) } else { Err("no data was transferred".to_owned()) }
 }
 
 pub(super) fn statistics(report: &Value) -> Result<Statistics, String> {
     let statistics = &report["zonal"]["modes"][0]["statistics"];
-    Statistics::deserialize(statistics).map_err(|e| format!("a report without counters: {e}"))
+    Statistics::deserialize(statistics).map_err(|e| format!("the report has no counters: {e}"))
 }

@@ -232,13 +232,13 @@ pub enum SpecError {
         error: Box<toml::de::Error>,
     },
     /// Jobs, variants or rows are missing, or are given together with `[linux]`.
-    #[error("{path}: an experiment has jobs, variants and rows, or [linux] in their place")]
+    #[error("{path}: an experiment needs jobs, variants and rows, or [linux] instead")]
     Neither {
         /// Path of the description.
         path: PathBuf,
     },
     /// A published figure names an unknown variant.
-    #[error("{path}: row {row} has a published figure of {variant}, which is no variant")]
+    #[error("{path}: row {row}: published figure for unknown variant {variant}")]
     NoVariant {
         /// Path of the description.
         path: PathBuf,
@@ -248,7 +248,7 @@ pub enum SpecError {
         variant: String,
     },
     /// A list for a varied option does not have one entry for each value.
-    #[error("{path}: row {row}: the list for {variant} has not one entry for each value")]
+    #[error("{path}: row {row}: the list for {variant} must have one entry for each value")]
     Length {
         /// Path of the description.
         path: PathBuf,
@@ -258,7 +258,7 @@ pub enum SpecError {
         variant: String,
     },
     /// A published figure of a simulated drive lacks required information.
-    #[error("{path}: row {row}, {variant}: a simulated drive's published figure needs {what}")]
+    #[error("{path}: row {row}, {variant}: a published figure of a simulated drive needs {what}")]
     Unsaid {
         /// Path of the description.
         path: PathBuf,

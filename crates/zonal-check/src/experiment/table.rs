@@ -36,11 +36,11 @@ impl Measured {
         let rounds =
             self.rows.first().and_then(|(_, cells)| cells.first()).map_or(0, |c| c.figures.rounds.len());
         writeln!(out, "published: {}", experiment.source).expect("writing to a string");
-        writeln!(out, "machine: {}; medians of {rounds} rounds in turn", machine())
+        writeln!(out, "machine: {}; medians of {rounds} alternating rounds", machine())
             .expect("writing to a string");
         writeln!(
             out,
-            "ratios are to `{}`; waits and retries are a million requests\n",
+            "ratios to `{}`; waits and retries per million requests\n",
             experiment.variants[0].name
         )
         .expect("writing to a string");

@@ -131,7 +131,7 @@ pub fn fit(
         targets.retain(|_| is_kept.next() == Some(true));
     }
     if fitted.is_empty() || values.is_empty() {
-        return Err(format!("profile {profile} has no figure or no value to fit"));
+        return Err(format!("profile {profile} has no figures or no values to fit"));
     }
     let mut fit = Fit { fitted, held: &begin.held, known: BTreeMap::new() };
     fit.descend(&mut values, progress)?;

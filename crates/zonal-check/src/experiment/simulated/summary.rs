@@ -112,7 +112,7 @@ impl fmt::Display for Summary {
         write!(f, "  not fitted to: {}", self.predicted)?;
         match self.unexplained {
             0 => Ok(()),
-            n => write!(f, "; {n} known to be missed are among them"),
+            n => write!(f, "; known misses: {n}"),
         }
     }
 }

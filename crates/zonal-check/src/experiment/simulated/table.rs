@@ -34,7 +34,7 @@ impl Measured {
             writeln!(out, "{line}").expect("writing to a string");
         }
         let first = &experiment.variants[0].name;
-        writeln!(out, "ratios are to `{first}`; errors are those of the figure, or of the ratio where no figure is published")
+        writeln!(out, "ratios to `{first}`; errors of the figure, or of the ratio if no figure is published")
             .expect("writing to a string");
         for line in self.spans_said() {
             writeln!(out, "{line}").expect("writing to a string");
@@ -91,12 +91,12 @@ impl Measured {
         let all = || self.rows.iter().flat_map(|(_, cells)| cells).filter_map(|cell| cell.simulated.as_ref());
         let ranged = all().any(|s| s.is_calibrated && s.range.is_some());
         let ranged = ranged.then(|| {
-            "in brackets after a figure that is not fitted: with other values that fit as well".to_owned()
+            "(range) after a figure that is not fitted: with other values that fit as well".to_owned()
         });
         let seeds = self.rows.iter().map(|(row, _)| &row.randseeds).find(|seeds| !seeds.is_empty());
         let drawn = seeds.map(|seeds| {
             let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
-            format!("a figure before curly brackets is the mean over randseed={}, with the least and the most of them", seeds.join(","))
+            format!("a figure followed by {{range}} is the mean over randseed={}; the range is their minimum and maximum", seeds.join(","))
         });
         ranged.into_iter().chain(drawn).collect()
     }
@@ -162,8 +162,7 @@ fn drive(simulated: &Simulated) -> String {
         (true, Some(what)) => format!("fitted to published figures ({what}); those are called calibrated"),
         (true, None) => "fitted to published figures; those are called calibrated".to_owned(),
         (false, _) => {
-            "not fitted as a whole, so that a figure is a range and the error is that of its own values"
-                .to_owned()
+            "not fitted as a whole: figures are ranges, and errors are those of its own values".to_owned()
         }
     };
     format!("simulated: {name}{title}, {what}")
