@@ -352,7 +352,7 @@ impl Campaign {
         if end == End::Killed {
             self.note(KilledCommand::Get, if is_old { Left::Before } else { Left::After });
         }
-        // A kill just before the replacement leaves the temporary second name of the old file.
+        // A kill just before the replacement leaves the new file under its temporary name.
         for entry in fs::read_dir(self.dir.path()).unwrap() {
             let entry = entry.unwrap();
             if end == End::Killed && entry.file_name().to_string_lossy().starts_with(".zonal.") {
@@ -376,7 +376,7 @@ impl Campaign {
             Some(label) => {
                 self.note(KilledCommand::Mkfs, Left::Before);
                 assert!(label == self.number && end == End::Killed, "label {label}\n{}", self.history());
-                // The old file system is intact. The new one's metadata file belongs to none.
+                // The old file system is intact. The new one's metadata file is orphaned.
                 let _ = fs::remove_file(self.path(&format!("m{next}")));
                 return self.check();
             }

@@ -67,7 +67,7 @@ fn told(zone: u32, condition: ZoneCondition) -> DeviceEvent {
     DeviceEvent::Zone { zone: ZoneIndex(zone), condition }
 }
 
-/// A successful reset determines the write pointer, but not changes of the zone before or after it.
+/// A successful reset implies the write pointer, but no condition of the zone before or after it.
 #[test]
 fn zone_that_changes_beside_its_reset_is_told() {
     use ZoneSetting::{Offline, Restored};

@@ -212,8 +212,8 @@ fn lifetime_is_an_attribute_that_files_inherit() {
     }
     removexattr(mounted.at("d/f"), NAME).unwrap();
     assert_eq!(getxattr(mounted.at("d/f"), NAME, &mut value), Err(Errno::NODATA));
-    // A file that can never get a name is gone once it is closed, so it inherits the short
-    // lifetime, unless its directory has one.
+    // A file that can never get a name is gone once it is closed, so its lifetime is
+    // short, unless its directory has another one.
     for (directory, flags, told) in [
         ("", OFlags::EXCL, Ok("short")),
         ("", OFlags::empty(), Err(Errno::NODATA)),

@@ -141,7 +141,7 @@ fn bytes_are_there_after_a_kill_once_a_call_says_that_they_are_durable() {
     let mut is_kept = |options: &str, (_, flags, call): Call| {
         number += 1;
         let (mut mounted, data) = (place.mount(options), bytes(number, 100_000));
-        // A name created after the last commit, and one that it is renamed to before the kill.
+        // The file is renamed before the call, so the call must make the new name durable, too.
         let (made, path) = (place.dir().join("made"), place.dir().join(format!("f{number}")));
         let flags = OFlags::RDWR | OFlags::CREATE | flags;
         let file = File::from(open(&made, flags, Mode::RUSR | Mode::WUSR).unwrap());

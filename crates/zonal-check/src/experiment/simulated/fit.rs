@@ -51,7 +51,7 @@ impl Errors {
         (self.all.iter().map(|error| error * error).sum::<f64>() / self.all.len() as f64).sqrt()
     }
 
-    /// Size of the largest error, and its index.
+    /// Index and size of the largest error.
     fn worst(&self) -> (usize, f64) {
         let sized = self.all.iter().map(|error| error.abs()).enumerate();
         sized.fold((0, 0.0), |worst, error| if error.1 > worst.1 { error } else { worst })

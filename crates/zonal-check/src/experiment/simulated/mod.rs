@@ -235,7 +235,7 @@ fn comparable(row: &Row, variant: &Variant) -> bool {
     row.status.contains_key(&variant.name)
 }
 
-/// Scope within which the write mode allows one write at a time, as an option of `checked`.
+/// Limit on writes at the drive together in a write mode, as a value of `checked`.
 fn company(mode: &str) -> &'static str {
     match mode {
         "qd1" => "drive",
