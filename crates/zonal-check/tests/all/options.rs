@@ -171,7 +171,7 @@ fn kept_options_count_until_they_are_forgotten() {
     assert_eq!(option(&mode, "window"), pair("6", "kept for this device"));
     assert_eq!(option(&mode, "merge"), pair("no", "set by the caller"));
     assert_eq!(mode["kept"]["mode"], "qd1");
-    // Options of a running process are kept, too; its budget changes with the next one.
+    // Options of a running process are kept, too. A budget takes effect with the next one.
     let text = run(dir.path(), "mode image:d --set window=8 --set budget=wait --keep");
     assert!(
         text.ends_with("kept for this device: mode=qd1 merge=no window=8 budget=wait,grace=1s\n"),
