@@ -149,7 +149,7 @@ damage() {
     # Results of the cases on all drives, and defects found.
     counts=$(grep -o 'damage: .*' "$said" | grep -oE '[A-Za-z]+: [0-9]+|[0-9]+ defects' |
         sed -E 's/([0-9]+) defects/defects: \1/' |
-        awk -F': ' '{ sum[$1] += $2 } END { printf "%d sound, %d refused, %d told by a read, %d mended by a repair, %d without the last batches, %d defects",
+        awk -F': ' '{ sum[$1] += $2 } END { printf "%d sound, %d refused, %d detected by a read, %d repaired, %d without the last batches, %d defects",
             sum["Sound"], sum["Refused"], sum["Told"], sum["Mended"], sum["LastBatchesLost"], sum["defects"] }')
     local drives
     drives=$(grep -c 'damage: ' "$said")
@@ -169,7 +169,7 @@ misplaced() {
     done
     counts=$(grep -o 'misplaced: .*' "$said" | grep -oE '[A-Za-z]+: [0-9]+|[0-9]+ defects' |
         sed -E 's/([0-9]+) defects/defects: \1/' |
-        awk -F': ' '{ sum[$1] += $2 } END { printf "%d spared, %d sound, %d told by a read, %d refused, %d without the last batches, %d defects",
+        awk -F': ' '{ sum[$1] += $2 } END { printf "%d spared, %d sound, %d detected by a read, %d refused, %d without the last batches, %d defects",
             sum["Spared"], sum["Sound"], sum["Told"], sum["Refused"], sum["Earlier"], sum["defects"] }')
     row misplaced "$(grouped $((6 * (at - seed)))) cases in three places: $counts" "$seed..$at" $bad
 }
@@ -181,7 +181,7 @@ kills() {
         -- --nocapture >"$said" 2>&1 || bad=1
     # Results of the killed commands, for all three drives.
     counts=$(grep -o 'kills: .*; done' "$said" | grep -oE '(Before|After|Unfinished)\): [0-9]+' |
-        awk -F'): ' '{ sum[$1] += $2 } END { printf "%d left all as it was, %d had done it, %d to be done again",
+        awk -F'): ' '{ sum[$1] += $2 } END { printf "%d without effect, %d complete, %d to be repeated",
             sum["Before"], sum["After"], sum["Unfinished"] }')
     row kills "$(grouped $kills) commands killed on three images: $counts" "$seed" $bad
     [ "$kills" = 1000 ] || rows[kills]=${rows[kills]/scripts/KILLS=$kills scripts}
@@ -302,7 +302,7 @@ model() {
             -- plug_does_what_the_naive_one_does >"$out/soak-model.txt" 2>&1 || bad=1
         cases=$((cases + batch))
     done
-    row model "$(grouped $cases) sequences of up to 120 events" "new ones each time" $bad
+    row model "$(grouped $cases) sequences of up to 120 events" "new in each run" $bad
 }
 
 calibrate() {
@@ -405,8 +405,8 @@ mutants() {
     lines() { cat "$said/$1.txt" 2>/dev/null | grep -c . || true; }
     local judged="$(lines caught) caught, $(lines missed) missed"
     [ "$judged" != "0 caught, 0 missed" ] || bad=1
-    row mutants "mutations of zonal-core and zonal-sim: $judged, $(lines timeout) undecided, $(lines unviable) that do not build" \
-        "new ones each time" $bad
+    row mutants "mutations of zonal-core and zonal-sim: $judged, $(lines timeout) undecided, $(lines unviable) unbuildable" \
+        "new in each run" $bad
 }
 
 # Rows of this run, and the existing rows of other campaigns.
