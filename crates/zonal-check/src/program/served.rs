@@ -124,8 +124,9 @@ impl Served {
     /// As [`Served::start`].
     pub fn start_as(mut command: Command, options: &str) -> Served {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (line, out) = match first_lines(&mut child, 1) {
-            Some((mut lines, out)) if !lines.is_empty() => (lines.remove(0), out),
+        let (line, out) = match first_lines(&mut child, 2) {
+            // The second line is the one to attach a host with.
+            Some((mut lines, out)) if lines.len() == 2 => (lines.remove(0), out),
             _ => {
                 let _ = child.kill();
                 let mut err = String::new();

@@ -27,4 +27,5 @@ mod serve;
 mod stat;
 mod trees;
 mod turned;
+mod typed;
 mod why;

@@ -117,7 +117,7 @@ fn every_option_is_taken_by_the_commands_for_files() {
         // The device does not preserve order, so the refusal shows that the options reach its
         // volume.
         let error = refused(dir.path(), &format!("{line} --write-mode pipelined"), DEVICE);
-        assert!(error.contains("keep the order"), "{error}");
+        assert!(error.contains("preserve the order"), "{error}");
     }
 }
 
@@ -140,7 +140,7 @@ fn running_process_changes_all_options_but_the_budget() {
     }
     assert_eq!(option(&after, "force"), pair("no", "default"));
     let error = refused(dir.path(), "mode d --set budget=none --set window=6", FAILED);
-    assert!(error.contains("chosen when the volume is opened"), "{error}");
+    assert!(error.contains("while the volume is open"), "{error}");
     assert_eq!(option(&json(dir.path(), "mode d --json"), "window").0, "5", "a refusal changes nothing");
     for (set, said) in [
         ("windo=3", "did you mean window?"),
