@@ -84,6 +84,8 @@ impl Block {
         let column = if column + columns / 4 > columns { 6 } else { column };
         let indent = " ".repeat(column);
         let options = textwrap::Options::new(columns).subsequent_indent(&indent).break_words(false);
+        // Names of options and modes have hyphens.
+        let options = options.word_splitter(textwrap::WordSplitter::NoHyphenation);
         let width = self.head.trim_end().len();
         if self.text.is_empty() || (width > 0 && width + 2 > column) {
             *out += self.head.trim_end();
