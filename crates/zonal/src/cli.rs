@@ -234,10 +234,17 @@ const INSTEAD: [(&[&str], &str); 8] = [
     ),
 ];
 
-/// Command line error in one line, which names the command that is meant if it is known.
-pub(crate) fn explained(error: &clap::Error) -> String {
+/// Error of a command line that begins with `command`, in one line: fact, cause and remedy.
+pub(crate) fn explained(error: &clap::Error, command: &str) -> String {
     let unknown = match (error.kind(), error.get(ContextKind::InvalidSubcommand)) {
         (ErrorKind::InvalidSubcommand, Some(ContextValue::String(name))) => name,
+        (ErrorKind::MissingRequiredArgument | ErrorKind::UnknownArgument | ErrorKind::TooManyValues, _) => {
+            let help = match complete().find_subcommand(command) {
+                Some(_) => format!("zonal {command} --help"),
+                None => "zonal help".to_owned(),
+            };
+            return format!("{}; see `{help}`", one_line(error));
+        }
         _ => return one_line(error),
     };
     match INSTEAD.iter().find(|(names, _)| names.contains(&unknown.as_str())) {

@@ -6,6 +6,7 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown_word;
 use clap::Args;
 use std::ffi::OsStr;
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use zonal_core::{DeviceError, Op, Sector, ZoneDescriptor};
 use zonal_io::control;
 use zonal_io::device::{Command, Device, Output};
 use zonal_io::image::ImageError;
+use zonal_io::lock::Held;
 use zonal_io::owner;
 use zonal_io::registry::{NameError, NameProblem};
 use zonal_io::volume::{report, run_alone};
@@ -30,24 +32,34 @@ pub(crate) fn open_to_read(name: &str) -> Result<Arc<dyn Device>, Failure> {
     crate::all_devices().open_to_read(name).map_err(|error| explained(name, error))
 }
 
-/// Adds to the error of a device in use the command of its process and how to free the device.
+/// Adds the remedy to the error of an image that is missing or in use.
 fn explained(name: &str, error: NameError) -> Failure {
-    let held = match error.problem() {
-        NameProblem::Refused(refused) => match refused.downcast_ref() {
-            Some(ImageError::Locked { held, .. }) => Some(held),
-            _ => None,
-        },
+    let image = match error.problem() {
+        NameProblem::Refused(refused) => refused.downcast_ref(),
         _ => None,
     };
-    let of_one = held.and_then(|held| match held.holders() {
-        [holder] if holder.pid != std::process::id() => Some((held, doing(holder.pid)?)),
-        _ => None,
-    });
-    let error = match of_one {
-        Some((held, doing)) => anyhow::anyhow!("{name}: {held} {doing}"),
-        None => error.into(),
+    let error = match image {
+        Some(ImageError::Io { path, source, .. }) if source.kind() == ErrorKind::NotFound => {
+            let path = shown_word(path.as_os_str());
+            anyhow::anyhow!(
+                "{path}: no such file; `zonal create` creates a drive, and `zonal help devices` lists the names of devices"
+            )
+        }
+        Some(ImageError::Locked { held, .. }) => match in_use(held) {
+            Some(how) => anyhow::anyhow!("{name}: {held} {how}"),
+            None => error.into(),
+        },
+        _ => error.into(),
     };
     Failure { exit: Exit::Device, error }
+}
+
+/// Command of the only process that has a file open, if that is another one of Zonal's.
+fn in_use(held: &Held) -> Option<String> {
+    match held.holders() {
+        [holder] if holder.pid != std::process::id() => doing(holder.pid),
+        _ => None,
+    }
 }
 
 /// Opens the device called `name` to overwrite or reset it. Unless `overwrite` says so, one with data of a known owner is refused.

@@ -47,6 +47,7 @@ fn execute(arguments: Vec<OsString>, out: &mut dyn Write) -> Result<(), Failure>
         Some(translated) => translated,
         None => arguments,
     };
+    let command = arguments.get(1).and_then(|command| command.to_str()).unwrap_or_default().to_owned();
     match cli::parse(cli::separate_job_options(arguments)) {
         Ok(cli) => commands::run(cli.command, out),
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
@@ -55,6 +56,6 @@ fn execute(arguments: Vec<OsString>, out: &mut dyn Write) -> Result<(), Failure>
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             Err(Failure::usage("no command given; see `zonal help`"))
         }
-        Err(error) => Err(Failure::usage(cli::explained(&error))),
+        Err(error) => Err(Failure::usage(cli::explained(&error, &command))),
     }
 }

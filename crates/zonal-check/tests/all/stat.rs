@@ -181,5 +181,5 @@ fn device_without_a_file_system_is_told_apart_from_one_that_is_not_there() {
     );
     let error = refused("stat nosuch");
     assert!(error.contains("no running process has it open"), "{error}");
-    assert_eq!(error.matches("No such file").count(), 1, "{error}");
+    assert_eq!(error.matches("no such file").count(), 1, "{error}");
 }

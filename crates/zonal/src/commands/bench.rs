@@ -2,7 +2,7 @@
 
 mod page;
 
-use crate::all_devices;
+use crate::devices;
 use crate::commands::results::{self, ResultFiles};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::interrupt::Interrupt;
@@ -352,7 +352,6 @@ fn device(arguments: &Bench, jobs: &mut JobFile) -> anyhow::Result<String> {
 }
 
 fn execute(arguments: &Bench, jobs: JobFile, device: &str, interrupt: &Interrupt) -> Result<Report, Failure> {
-    let registry = all_devices();
     let mut options = BenchOptions::new(jobs);
     options.modes.clone_from(&arguments.write_mode);
     options.volume = arguments.write_path.options(options.volume, &arguments.write_mode, device)?;
@@ -374,8 +373,8 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str, interrupt: &Interrupt
         check_reads_only(&options)?;
     }
     let open = || match arguments.readonly {
-        true => registry.open_to_read(device).map_err(Into::into),
-        false => registry.open(device).map_err(Into::into),
+        true => devices::open_to_read(device).map_err(|failure| failure.error.into()),
+        false => devices::open(device).map_err(|failure| failure.error.into()),
     };
     zonal_bench::run(&open, &options).map_err(|error| Failure { exit: exit_of(&error), error: error.into() })
 }

@@ -2,7 +2,7 @@
 
 use super::bench::{Format as Output, exit_of, judge, read_faults, say_standings};
 use super::results::{self, ResultFiles};
-use crate::all_devices;
+use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::interrupt::Interrupt;
 use crate::write_path::WritePathAndMode;
@@ -117,8 +117,7 @@ pub(crate) fn run(arguments: &Replay, out: &mut dyn Write) -> Result<(), Failure
     let mut options = options(arguments)?;
     let mut trace = open(arguments).map_err(|error| failure(error.into()))?;
     let _files = ResultFiles::open([&arguments.json, &arguments.output])?;
-    let registry = all_devices();
-    let device = || registry.open(&arguments.device).map_err(Into::into);
+    let device = || devices::open(&arguments.device).map_err(|failure| failure.error.into());
     let interrupt = Interrupt::listen().context("cannot listen for Ctrl-C")?;
     options.interrupt = Some(interrupt.flag());
     let mut report = zonal_bench::replay::run(&device, &mut trace, &options).map_err(failure)?;
