@@ -13,7 +13,7 @@
 //!
 //! [timing]
 //! model = "smr-disk"
-//! turn_us = { value = 8333, source = "datasheet", note = "7200 turns a minute" }
+//! turn_us = { value = 8333, source = "datasheet", note = "7200 rpm" }
 //! ```
 
 mod error;
