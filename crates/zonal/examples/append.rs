@@ -1,5 +1,6 @@
-//! Four threads append records to one zone, each with many in flight. The drive, or the write path where the drive has no zone append,
-//! finds the place of each record and tells it. `cargo run -p zonal --example append`.
+//! Four threads append records to one zone, each with many in flight. The drive, or the write path
+//! if the drive has no zone append, chooses the position of each record and returns it.
+//! `cargo run -p zonal --example append`.
 
 use std::sync::mpsc;
 use zonal::volume::Backoff;
@@ -7,10 +8,11 @@ use zonal::{Clock, IoBuf, Output, Request, Sector, Volume, VolumeOptions};
 
 const THREADS: u8 = 4;
 const RECORDS: usize = 250;
-/// A block of the drive.
+/// Bytes of a record: one block of the drive.
 const RECORD: u32 = 4096;
 
-/// Appends `RECORDS` records of one thread to the zone that begins at sector 0, all at once; where they went.
+/// Appends `RECORDS` records of one thread to the zone at sector 0, all at once. Returns their
+/// positions.
 fn append(volume: &Volume, clock: &Clock, thread: u8) -> Vec<Sector> {
     let (tell, told) = mpsc::channel();
     let channel = volume.channel(move |end| _ = tell.send(end.result));
@@ -29,7 +31,8 @@ fn append(volume: &Volume, clock: &Clock, thread: u8) -> Vec<Sector> {
             };
             places.push(place);
         }
-        // A thread with nothing else to do waits until a poll would bring something, or until the time that the last one named.
+        // With nothing else to do, the thread waits until a poll may find something, or until the
+        // time that the last poll returned.
         match places.len() > before {
             true => backoff.reset(),
             false => backoff.pause(volume, clock.now(), due),
@@ -39,7 +42,7 @@ fn append(volume: &Volume, clock: &Clock, thread: u8) -> Vec<Sector> {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    // A drive in memory whose answers come later, out of four queues.
+    // Drive in memory with four queues, which completes commands later, in polls.
     let device = zonal::open("ram:size=64M,zone_size=16M,submit_queues=4,complete=poll")?;
     let volume = Volume::open(device, VolumeOptions::default())?;
     let clock = Clock::start();

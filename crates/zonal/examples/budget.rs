@@ -1,5 +1,6 @@
-//! More writers than the drive may have open zones. The drive has four; sixteen zones are written side by side. The write path counts open
-//! zones, and lets a zone's writes wait until another zone is full or closed. `cargo run -p zonal --example budget`.
+//! More writers than open zones: the drive may have four open zones, and sixteen zones are written
+//! at the same time. The write path counts open zones, and holds back writes to a zone until
+//! another one is full or closed. `cargo run -p zonal --example budget`.
 
 use zonal::{Clock, IoBuf, Request, Volume, VolumeOptions, ZoneIndex};
 
@@ -26,7 +27,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     let status = volume.budget_status().expect("the drive has limits");
-    println!("{} zones are open of {}, {} wait", status.open.len(), status.open_max, status.waiting.len());
+    println!(
+        "{} of {} open zones in use, {} zones wait",
+        status.open.len(),
+        status.open_max,
+        status.waiting.len()
+    );
     for _ in 0..writes {
         while inbox.is_empty() {
             volume.poll(clock.now());

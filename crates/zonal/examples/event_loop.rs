@@ -1,7 +1,8 @@
-//! A service without a thread for its volume: one epoll loop appends what its client sends to a zone, and replies with the
-//! sector that each record got. `cargo run -p zonal --example event_loop` appends a thousand records to an emulated drive in a file.
+//! A service without a thread for its volume: one epoll loop appends the records of a client to a
+//! zone, and replies with the sector of each. `cargo run -p zonal --example event_loop` appends a
+//! thousand records to an emulated drive in a file.
 //!
-//! The loop keeps the contract of `zonal_io::news`: arm, look once more, sleep.
+//! The loop follows the contract of `zonal_io::news`: arm, look once more, sleep.
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -14,7 +15,7 @@ use zonal::{IoBuf, Nanos, Output, Request, Sector, Volume, VolumeOptions};
 
 const RECORD: u32 = 4096;
 
-/// Serves `client` until it has closed its side and has all its replies.
+/// Serves `client` until it has closed its side and received all its replies.
 fn serve(volume: &Volume, mut client: UnixStream) -> std::io::Result<()> {
     let begin = Instant::now();
     let now = || Nanos(begin.elapsed().as_nanos() as u64);
@@ -30,7 +31,7 @@ fn serve(volume: &Volume, mut client: UnixStream) -> std::io::Result<()> {
     while is_open || unanswered > 0 {
         news.arm();
         let due = volume.poll(now());
-        // What came is passed on in both directions, and is a reason to look once more.
+        // Progress in either direction is a reason to look once more before sleeping.
         let mut is_idle = due.is_none_or(|due| due > now());
         for result in told.try_iter() {
             let Ok(Output::Appended(Sector(sector))) = result else { panic!("an append: {result:?}") };
@@ -66,7 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let directory = tempfile::tempdir()?;
     let path = directory.path().join("drive.img");
     ImageOptions::default().with_size(1 << 30).create(&path)?;
-    // Its helper thread moves the data, so every answer comes later.
+    // A helper thread does the I/O, so every command completes later.
     let device = zonal::open(&path.to_string_lossy())?;
     let volume = Arc::new(Volume::open(device, VolumeOptions::default())?);
     let (service, mut client) = UnixStream::pair()?;

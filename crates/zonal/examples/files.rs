@@ -1,4 +1,5 @@
-//! Files on a drive in a file: made, written, synced, found again by the next opening. `cargo run -p zonal --example files`.
+//! Files on a drive in a file: create, write, sync, and read them after reopening.
+//! `cargo run -p zonal --example files`.
 
 use zonal::fs::FileKind;
 use zonal::fs::{FileSystem, NewFile, Payload, ROOT, Target};
@@ -15,12 +16,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let waiter = fs.waiter();
     let notes = fs.create(&*waiter, ROOT, b"notes", &NewFile::new(FileKind::Directory, 0o755))?;
     let file = fs.create(&*waiter, notes, b"zones.txt", &NewFile::new(FileKind::File, 0o644))?;
-    // While a file is open, consecutive writes are collected to units.
+    // While a file is open, consecutive writes are collected into units.
     let open = fs.open_file(file)?;
     for (n, line) in text.chunks(49).enumerate() {
         fs.write(&*waiter, file, n as u64 * 49, Payload::Bytes(line))?;
     }
-    // Durable from here on, with its name. A file that was not synced may be lost with the power.
+    // From here on, the data and the name are durable. An unsynced file may be lost in a power cut.
     fs.fsync(&*waiter, file)?;
     open.close(&*waiter)?;
     drop(fs);
@@ -28,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let fs = FileSystem::mount(zonal::open(&name)?)?;
     let (waiter, file) = (fs.waiter(), fs.resolve(b"notes/zones.txt")?);
     let mut read = vec![0; fs.attributes(file)?.size as usize];
-    // Each block is verified by its checksum.
+    // Reading verifies the checksum of each block.
     fs.read(&*waiter, file, 0, Target::Bytes(&mut read))?;
     assert!(read == text);
     println!("{} bytes are there after another opening", read.len());

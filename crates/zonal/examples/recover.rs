@@ -1,5 +1,6 @@
-//! A write that fails costs only itself. The drive tears the third append: after two of its blocks it reports a medium error. The write path
-//! asks the drive where the zone stands, sends again what was not executed, and tells the caller of the one loss.
+//! A failed write affects no other one. The drive tears the third append: after two of its blocks,
+//! it reports a medium error. The write path rereads the write pointer, resubmits what was not
+//! executed, and returns the error to the caller of the lost append.
 //! `cargo run -p zonal --example recover`.
 
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use zonal::{Clock, IoBuf, Request, Sector, Volume, VolumeOptions};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let plan = Plan::parse("[[rule]]\non = 'writes'\nnth = 3\nfault = 'torn'\nblocks = 2")?;
-    // Answers come with the polls, so all eight are in flight or wait when the third fails.
+    // Commands complete in polls, so all eight are in flight or waiting when the third fails.
     let drive = zonal::open("ram:size=64M,zone_size=16M,complete=poll")?;
     let volume = Volume::open(Arc::new(Fault::new(drive, plan)), VolumeOptions::default())?;
     let clock = Clock::start();

@@ -1,17 +1,19 @@
-//! A device around a device, which sends commands of its own: after each sixteen writes it flushes the drive, so that a cut of power
-//! loses little, whatever its host asks for. `cargo run -p zonal --example wrapper`.
+//! A wrapper around a device that issues its own commands: it flushes the drive after every sixteen
+//! writes, so that a power cut loses little, whatever the host does.
+//! `cargo run -p zonal --example wrapper`.
 //!
-//! It gives the drive a number with each command, and keeps the host's contexts in a list meanwhile: so it knows its own flush from
-//! the host's commands. `zonal::device` says what a device owes its host.
+//! It numbers the commands that it passes to the drive, and keeps the contexts of the host in a
+//! list, so it can tell its own flushes from commands of the host. `zonal::device` documents the
+//! contract between a device and its host.
 
 use std::sync::{Arc, Mutex};
 use zonal::device::{Command, Completed, Context, Submitted, Wrapper};
 use zonal::{Clock, Device, IoBuf, Nanos, Op, Request, Sector, Volume, VolumeOptions};
 
-/// The number of its own flushes.
+/// Number of the flushes of the wrapper itself.
 const OWN: u64 = u64::MAX;
 
-/// See above.
+/// Wrapper that flushes the drive after `every` writes.
 struct Flushing {
     drive: Arc<dyn Device>,
     every: u64,
@@ -20,12 +22,12 @@ struct Flushing {
 
 #[derive(Default)]
 struct WrapperState {
-    /// The host's contexts, by the number that the drive has.
+    /// Contexts of the host, by the number that the drive has.
     contexts: Vec<Option<Context>>,
     free: Vec<usize>,
-    /// Writes since the last flush was sent.
+    /// Writes since the last flush.
     writes: u64,
-    /// Flushes that were sent.
+    /// Flushes issued.
     flushes: u64,
 }
 
@@ -38,7 +40,7 @@ impl Flushing {
         self.state.lock().expect("no thread panics with it")
     }
 
-    /// Sends a flush if one is due. Called with no lock: the drive may take its time.
+    /// Issues a flush if one is due. Called without the lock, because the drive may take its time.
     fn flush_if_due(&self, now: Nanos, queue: usize) {
         {
             let mut state = self.state();
@@ -51,7 +53,7 @@ impl Flushing {
         let flush = Command::new(Op::Flush, Sector(0), 0);
         let mut context = Some(Context::token(OWN));
         if let Submitted::Busy = self.drive.submit(now, queue, &flush, &mut context) {
-            // The queue is full. It is due again with the next command or poll.
+            // The queue is full. The flush is due again with the next command or poll.
             let mut state = self.state();
             state.writes += self.every;
             state.flushes -= 1;
@@ -85,7 +87,7 @@ impl Wrapper for Flushing {
         {
             let mut state = self.state();
             if !matches!(submitted, Submitted::Accepted) {
-                // The drive has not taken it.
+                // The drive did not accept the command.
                 *context = state.contexts[number].take();
                 state.free.push(number);
             }
@@ -109,7 +111,7 @@ impl Wrapper for Flushing {
         let due = self.drive.poll(now, queue, budget, &mut |Completed { context, result }| {
             let number = context.into_token();
             if number == OWN {
-                // The drive has answered its flush; what it said concerns no command of the host.
+                // Completion of our own flush: its result concerns no command of the host.
                 return;
             }
             let mut state = self.state();

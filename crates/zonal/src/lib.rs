@@ -1,5 +1,6 @@
-//! Zoned storage in user space. A host-managed SMR disk or a ZNS drive takes writes of a zone only at its write pointer; a
-//! [`Volume`] takes them at any depth from any thread, keeps their order, and lets a failed write cost only itself.
+//! Zoned storage in user space. A host-managed SMR disk or a ZNS drive accepts writes to a zone
+//! only at its write pointer. A [`Volume`] accepts them at any queue depth from any thread, keeps
+//! their order, and confines a failure to the write that failed.
 //!
 //! ```
 //! use zonal::{Clock, IoBuf, Output, Request, Sector, Volume, VolumeOptions};
@@ -11,13 +12,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Addresses and lengths are sectors of 512 bytes, whatever the drive's block is ([`SECTOR_BYTES`]). The ends of requests come to a
-//! function of the caller ([`Volume::channel`]), to an [`Inbox`] of its thread, or are waited for as above ([`Volume::call`]). Threads
-//! that share a volume have an inbox or a channel each, and wait by [`Backoff`](volume::Backoff); an event loop sleeps on the descriptor
-//! of its [`news`].
+//! Addresses and lengths are in sectors of 512 bytes, whatever the drive's block size
+//! ([`SECTOR_BYTES`]). A request completes through a function of the caller ([`Volume::channel`])
+//! or through an [`Inbox`] of its thread, or is waited for as above ([`Volume::call`]). Threads
+//! that share a volume have an inbox or a channel each, and wait with [`Backoff`](volume::Backoff).
+//! An event loop sleeps on the descriptor of its [`news`].
 //!
 //! # Files
-//! [`FileSystem`] has files on a drive, written out of place and verified when they are read:
+//! [`FileSystem`] stores files on a drive. It writes out of place, and verifies data when reading:
 //!
 //! ```
 //! use zonal::fs::{FileSystem, FileKind, NewFile, Payload, ROOT};
@@ -31,17 +33,19 @@
 //! ```
 //!
 //! # Where to look
-//! - Names of devices and their options: `zonal help devices`, which docs/CLI.md has too.
-//! - [`device`]: what a drive is, and what a device around it states ([`Wrapper`](device::Wrapper)); [`registry`]: names of devices; [`fault`]: a drive that misbehaves.
+//! - Names of devices and their options: `zonal help devices`, also in docs/CLI.md.
+//! - [`device`]: the interface of drives, and of wrappers around them
+//!   ([`Wrapper`](device::Wrapper)). [`registry`]: names of devices. [`fault`]: fault injection.
 //! - [`volume`]: the write path, its modes and options. [`image`]: drives in files.
-//! - [`fs`]: the file system. [`sim`]: drives in virtual time. [`nvme`]: drives over TCP, and the target.
-//! - The directory `examples` has programs for appends of many threads, failed writes, drives with few open zones, an event loop, files,
-//!   and a wrapper that sends commands of its own.
+//! - [`fs`]: the file system. [`sim`]: drives in virtual time. [`nvme`]: drives over NVMe/TCP, and
+//!   the target.
+//! - The directory `examples`: appends from many threads, failed writes, drives with few open
+//!   zones, an event loop, files, and a wrapper that issues its own commands.
 //!
-//! The pages of the other crates are built with this one's: `cargo doc -p zonal`, without `--no-deps`.
+//! `cargo doc -p zonal`, without `--no-deps`, also builds the pages of the other crates.
 //!
 //! # Features
-//! `program`, on by default, is the program `zonal`; a library does without it.
+//! `program`, on by default, is the program `zonal`. Libraries do not need it.
 
 #![forbid(unsafe_code)]
 
@@ -103,7 +107,7 @@ pub use zonal_sim as sim;
 use registry::{NameError, Registry};
 use std::sync::Arc;
 
-/// Every kind of device that there is, by name: emulated and simulated drives, images, remote drives, and what wraps them.
+/// Registry of all kinds of devices: emulated, simulated and remote drives, images, and wrappers.
 pub fn all_devices() -> Registry {
     let mut registry = Registry::default();
     sim::register(&mut registry);
@@ -111,15 +115,16 @@ pub fn all_devices() -> Registry {
     registry
 }
 
-/// Opens the device called `name`: see [`registry`], and `zonal help devices`.
+/// Opens the device `name`: see [`registry`], and `zonal help devices`.
 ///
 /// # Errors
-/// [`NameError`] if it is no name of a device, or the device cannot be opened; it says where in the name.
+/// [`NameError`], with the position in the name, if the name is invalid or the device cannot be
+/// opened.
 pub fn open(name: &str) -> Result<Arc<dyn Device>, NameError> {
     all_devices().open(name)
 }
 
-/// The page of the crate, whose program runs.
+/// README of the crate, tested as documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
