@@ -1,14 +1,16 @@
-//! A file that appears under its name when it is whole, and not before: a command that fails leaves the file that was there.
+//! File that appears under its name only once it is complete. If a command fails, the previous file
+//! stays.
 //!
-//! # What is left of a command that ends early
-//! Nothing, where the file system of the output knows files without a name (`O_TMPFILE`), as ext4, XFS, btrfs and tmpfs do: such
-//! a file goes with the process, however that ends. Where it does not, as on NFS, the file is written under another name in the
-//! same directory, and removed when the command fails; a command that listens for signals fails by the first. Only a second
-//! signal, or a kill that cannot be caught, leaves it there.
+//! # Leftovers of an interrupted command
+//! None on file systems with unnamed files (`O_TMPFILE`), such as ext4, XFS, btrfs and tmpfs: an
+//! unnamed file disappears with its process, however that ends. Elsewhere, for instance on NFS, the
+//! file is written under a temporary name in the same directory and removed when the command fails.
+//! In a command that handles signals, the first signal is such a failure. The temporary file stays
+//! only after a second signal or SIGKILL.
 //!
-//! A file without a name can be given a free one, and no other: a file that is to be replaced needs a second name for the moment
-//! between `link` and `rename`. What ends the process in just that moment leaves that name: a kill that cannot be caught, or
-//! two signals in a row.
+//! An unnamed file can be linked only under a free name, so replacing an existing file takes a
+//! temporary name between `link` and `rename`. SIGKILL or two signals in a row at that moment leave
+//! the temporary name.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -18,21 +20,22 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A file that is being written. It goes if it is dropped.
+/// File being written. Dropping it discards it.
 pub(crate) struct AtomicFile {
     file: File,
-    /// The name that it has until it gets its own.
+    /// Temporary name, if it has one.
     beside: Option<PathBuf>,
     output: PathBuf,
 }
 
-/// Where a file of this name lies.
+/// Returns the directory of a file with this name.
 pub(crate) fn directory(output: &Path) -> &Path {
     output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl AtomicFile {
-    /// Begins a file with these permissions that will be `output`, or what that is a link to.
+    /// Creates a file with these permissions that will replace `output`, or the target of the link
+    /// `output`.
     pub(crate) fn create(output: &Path, mode: u32) -> io::Result<AtomicFile> {
         let output = fs::canonicalize(output).unwrap_or_else(|_| output.to_owned());
         match unnamed(directory(&output), mode) {
@@ -47,16 +50,17 @@ impl AtomicFile {
         Ok(AtomicFile { file, beside: Some(beside), output })
     }
 
-    /// To write to.
+    /// Returns the file for writing.
     pub(crate) fn file(&mut self) -> &mut File {
         &mut self.file
     }
 
-    /// It is whole: makes it durable, and gives it its name.
+    /// Makes the complete file durable, and gives it its name.
     pub(crate) fn commit(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         self.place()?;
-        // The name is durable with its directory. Where that cannot be opened or synced, the file is whole all the same.
+        // The name becomes durable when its directory is synced. Where that is impossible, the file
+        // is complete nevertheless.
         let _ = File::open(directory(&self.output)).and_then(|directory| directory.sync_all());
         Ok(())
     }
@@ -80,25 +84,25 @@ impl AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(beside) = &self.beside {
-            // The first error is the one to tell.
+            // The first error is the one reported.
             let _ = fs::remove_file(beside);
         }
     }
 }
 
-/// A file without a name, where there can be one and it can be given a name later.
+/// Opens an unnamed file, if the file system supports them and it can be linked later.
 fn unnamed(directory: &Path, mode: u32) -> Option<File> {
     let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
     let file = File::from(rustix::fs::open(directory, flags, Mode::from_raw_mode(mode)).ok()?);
     path_of(&file).exists().then_some(file)
 }
 
-/// The way to an open file that has no name.
+/// Path to an open unnamed file.
 fn path_of(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Gives a file without a name a free name.
+/// Links an unnamed file under a free name.
 fn link(file: &File, name: &Path) -> io::Result<()> {
     match rustix::fs::linkat(CWD, path_of(file), CWD, name, AtFlags::SYMLINK_FOLLOW) {
         Err(Errno::INTR) => link(file, name),
@@ -106,7 +110,7 @@ fn link(file: &File, name: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes something under a name of this process that is free in `directory`.
+/// Creates something in `directory` under a free temporary name of this process.
 pub(crate) fn spare<T>(directory: &Path, make: impl Fn(&Path) -> io::Result<T>) -> io::Result<(T, PathBuf)> {
     let mut number = 0u32;
     loop {
@@ -130,7 +134,7 @@ mod tests {
         names
     }
 
-    /// Makes a file with or without a name beside.
+    /// Creates a file, with or without a temporary name.
     type Create = fn(&Path) -> io::Result<AtomicFile>;
     const WAYS: [Create; 2] = [
         |output| AtomicFile::create(output, 0o600),
@@ -141,7 +145,7 @@ mod tests {
     fn file_has_its_name_once_it_is_whole_and_nothing_else_is_there() {
         for create in WAYS {
             let dir = tempfile::tempdir().unwrap();
-            // The longest name that can be: there is no room for anything beside it in the same name.
+            // The longest possible name leaves no room for a suffix.
             let output = dir.path().join("n".repeat(255));
             for content in ["first", "second"] {
                 let before = fs::read(&output).ok();
@@ -168,7 +172,7 @@ mod tests {
                 (names(dir.path()), fs::read(&output).unwrap()),
                 (vec!["out".to_owned()], b"old".to_vec())
             );
-            // What cannot be replaced is found out at the end.
+            // An obstacle under the final name shows only at the end.
             fs::remove_file(&output).unwrap();
             let whole = create(&output).unwrap();
             fs::create_dir_all(output.join("in the way")).unwrap();
@@ -183,7 +187,7 @@ mod tests {
         let whole = AtomicFile::create(&dir.path().join("out"), 0o600).unwrap();
         match whole.beside {
             None => assert!(names(dir.path()).is_empty()),
-            Some(_) => println!("skipped: there are no files without a name here"),
+            Some(_) => println!("skipped: no unnamed files here"),
         }
     }
 }

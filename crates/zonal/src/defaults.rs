@@ -1,6 +1,6 @@
-//! Values that help texts name, from the constants that the code uses.
+//! Values in help texts, taken from the constants that the code uses.
 //!
-//! A help text has the name of a value in braces, as in `[default: {window}]`.
+//! A help text contains the name of a value in braces, as in `[default: {window}]`.
 
 use crate::commands::{mount, serve};
 use zonal_bench::replay::{DEPTH_AT_FULL_SPEED, DEPTH_AT_TIMES, RESERVE_PERCENT};
@@ -34,12 +34,12 @@ fn values() -> [(&'static str, String); 16] {
     ]
 }
 
-/// A help text with the values in place of their names.
+/// Replaces the names in a help text by their values.
 pub(crate) fn fill(text: &str) -> String {
     values().iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
-/// An argument whose help texts have the values.
+/// Fills in the help texts of an argument.
 pub(crate) fn fill_help(argument: clap::Arg) -> clap::Arg {
     let filled = |help: Option<&clap::builder::StyledStr>| {
         help.map(ToString::to_string).filter(|text| text.contains('{')).map(|text| fill(&text))

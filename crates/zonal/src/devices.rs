@@ -22,12 +22,12 @@ use zonal_io::volume::{report, run_alone};
 /// Zones fetched at a time.
 const REPORT_ZONES: u32 = 4096;
 
-/// Opens the device called `name`.
+/// Opens the device `name`.
 pub(crate) fn open(name: &str) -> Result<Arc<dyn Device>, Failure> {
     crate::open(name).map_err(|error| explained(name, error))
 }
 
-/// Opens the device called `name` for reading.
+/// Opens the device `name` for reading.
 pub(crate) fn open_to_read(name: &str) -> Result<Arc<dyn Device>, Failure> {
     crate::all_devices().open_to_read(name).map_err(|error| explained(name, error))
 }
@@ -62,7 +62,8 @@ fn in_use(held: &Held) -> Option<String> {
     }
 }
 
-/// Opens the device called `name` to overwrite or reset it. Unless `overwrite` says so, one with data of a known owner is refused.
+/// Opens the device `name` to overwrite or reset it. Without consent in `overwrite`, a device that
+/// contains data of a known owner is refused.
 pub(crate) fn open_to_overwrite(name: &str, overwrite: Overwrite) -> Result<Arc<dyn Device>, Failure> {
     let device = open(name)?;
     if !overwrite.yes {
@@ -72,7 +73,7 @@ pub(crate) fn open_to_overwrite(name: &str, overwrite: Overwrite) -> Result<Arc<
     Ok(device)
 }
 
-/// Describes what a process of Zonal's does with its device, and how to end that.
+/// Describes the use of a device by a process of Zonal, and how to end it.
 fn doing(pid: u32) -> Option<String> {
     let endpoints = control::list().unwrap_or_default();
     let mut own = endpoints.iter().filter(|endpoint| endpoint.pid == pid);
@@ -90,17 +91,18 @@ fn doing(pid: u32) -> Option<String> {
 /// Consent to losing data.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Overwrite {
-    /// Go on although there is a file system or a partition table on the device, which is lost
+    /// Proceed even if the device contains a file system or a partition table, which is lost
     #[arg(long, aliases = ["force", "fs-overwrite"])]
     pub(crate) yes: bool,
 }
 
-/// Opens the device called `name`, for reading or for all, if it answers in real time: other programs use it.
+/// Opens the device `name`, for reading or for all commands. It must run in real time, because
+/// other programs use it.
 pub(crate) fn open_in_real_time(name: &str, read_only: bool) -> Result<Arc<dyn Device>, Failure> {
     let device = if read_only { open_to_read(name)? } else { open(name)? };
     if device.insight().virtual_time {
         let error = anyhow::anyhow!(
-            "{name}: it lives in virtual time; timing:PROFILE+NAME answers in a drive's time"
+            "{name}: runs in virtual time, which other programs cannot use; use timing:PROFILE+NAME instead"
         );
         return Err(Failure { exit: Exit::Device, error });
     }
@@ -112,7 +114,7 @@ pub(crate) fn run(device: &dyn Device, op: Op, sector: Sector) -> Result<Output,
     run_alone(device, &Command::new(op, sector, 0))
 }
 
-/// Calls `take` with up to `count` zones, in order, the first of which holds `sector`.
+/// Calls `take` with up to `count` zones, in order, starting with the zone that contains `sector`.
 pub(crate) fn for_each_zone(
     device: &dyn Device,
     sector: Sector,
@@ -126,10 +128,12 @@ pub(crate) fn for_each_zone(
     while next < end {
         let start = geometry.start_of(zonal_core::ZoneIndex(next));
         let zones = report(device, start, REPORT_ZONES.min(end - next)).map_err(|e| {
-            anyhow::anyhow!("{}: cannot read the zones from {next} on: {e}", device.info().name)
+            anyhow::anyhow!("{}: cannot report the zones from {next} on: {e}", device.info().name)
         })?;
         if zones.is_empty() {
-            return Err(anyhow::anyhow!("{}: zone {next} is not described", device.info().name).into());
+            return Err(
+                anyhow::anyhow!("{}: the device did not report zone {next}", device.info().name).into()
+            );
         }
         for zone in &zones {
             take(zone)?;

@@ -1,4 +1,4 @@
-//! Reference of the command line as a document, from the definitions.
+//! Reference of the command line, generated from its definitions.
 
 use crate::cli;
 use crate::topics::TOPICS;

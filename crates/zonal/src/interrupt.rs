@@ -1,7 +1,8 @@
-//! Ctrl-C and termination, for commands that have results to lose, or files to tidy up.
+//! Ctrl-C and SIGTERM, for commands that have results to write or files to clean up.
 //!
-//! The first signal asks the run to end: what is in flight ends, the results are written, the control socket goes. The
-//! second ends the process at once. Commands that do not listen end with the first one.
+//! The first signal asks the run to stop: requests in flight complete, the results are written, and
+//! the control socket is removed. The second one ends the process at once. Other commands end with
+//! the first signal.
 
 use crate::exit::Failure;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -10,20 +11,20 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The signals that end a run.
+/// Signals that end a run.
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
 
-/// A run was ended from outside, by this signal.
+/// Error of a run that was ended by a signal.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted; {left}")]
 pub(crate) struct Interrupted {
     signal: usize,
-    /// What is left of the run.
+    /// Description of the state after the run.
     left: String,
 }
 
 impl Interrupted {
-    /// What a shell reports for a program that a signal ended.
+    /// Exit code that a shell reports for a program ended by this signal.
     pub(crate) fn code(&self) -> u8 {
         exit_code(self.signal as i32) as u8
     }
@@ -33,7 +34,7 @@ const fn exit_code(signal: i32) -> i32 {
     128 + signal
 }
 
-/// Whether a signal has come, and which.
+/// Signal that has arrived, if any.
 #[derive(Clone)]
 pub(crate) struct Interrupt {
     has_come: Arc<AtomicBool>,
@@ -41,14 +42,14 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// Listens from now on.
+    /// Listens for signals from now on.
     ///
     /// # Errors
-    /// The operating system's, if it does not let a process listen.
+    /// Error of the operating system if a signal handler cannot be installed.
     pub(crate) fn listen() -> io::Result<Interrupt> {
         let interrupt = Interrupt { has_come: Arc::default(), signal: Arc::default() };
         for signal in SIGNALS {
-            // In this order: the first signal finds the flag not yet set.
+            // In this order, so that the first signal finds the flag unset.
             flag::register_conditional_shutdown(signal, exit_code(signal), interrupt.has_come.clone())?;
             flag::register_usize(signal, interrupt.signal.clone(), signal as usize)?;
             flag::register(signal, interrupt.has_come.clone())?;
@@ -56,17 +57,17 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// What is set when a signal has come.
+    /// Returns the flag that is set once a signal has arrived.
     pub(crate) fn flag(&self) -> Arc<AtomicBool> {
         self.has_come.clone()
     }
 
-    /// The failure of a run that a signal ended, whose results are written.
+    /// Failure of an interrupted run whose results have been written.
     pub(crate) fn failure(&self) -> Failure {
-        self.failure_leaving("the results are those of what was done until then")
+        self.failure_leaving("the results cover what was done until then")
     }
 
-    /// The failure of a command that a signal ended, if one has come, and what is `left`.
+    /// Fails if a signal has arrived. `left` describes the state after the command.
     pub(crate) fn check(&self, left: impl FnOnce() -> String) -> Result<(), Failure> {
         match self.has_come.load(Ordering::Acquire) {
             true => Err(self.failure_leaving(left())),

@@ -1,7 +1,7 @@
-//! Options that are kept for a device from one run to the next.
+//! Options kept for a device from one run to the next.
 //!
-//! They lie in `zonal/devices.toml` in the user's configuration directory, `$XDG_CONFIG_HOME` or else `~/.config`: a table for
-//! each device with its options as text.
+//! They are stored in `zonal/devices.toml` in the user's configuration directory,
+//! `$XDG_CONFIG_HOME` or else `~/.config`, with a table of options for each device.
 //!
 //! ```toml
 //! ["image:/srv/drive.zonal"]
@@ -9,11 +9,12 @@
 //! qd1_quantum = "64M,100ms"
 //! ```
 //!
-//! A device is called by its name in the registry. The path of an image is made absolute: the same words name another file in
-//! another directory.
+//! The key is the device's name in the registry. Paths of images are made absolute, because a
+//! relative path names another file in another directory.
 //!
-//! The file is replaced as a whole, and two commands that change it come one after the other. A file that makes no sense is
-//! an error with its line: to pass over it would open devices with other options than the user has kept.
+//! The file is replaced atomically, and commands that change it take turns. A malformed file is an
+//! error with a line number: ignoring it would open devices with other options than those that the
+//! user kept.
 
 use crate::atomic_file::AtomicFile;
 use crate::exit::Failure;
@@ -27,24 +28,25 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 use zonal_io::volume::OptionChanges;
 
-/// What the file begins with.
+/// First line of the file.
 const HEAD: &str = "# Options of the write path that `zonal mode --keep` keeps for devices.\n";
 
-/// Longest file: some thousand devices. What is longer was not written by Zonal.
+/// Maximum length of the file: some thousand devices. Zonal writes no longer ones.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// The options of all devices.
+/// Kept options of all devices.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Kept {
     devices: BTreeMap<String, OptionChanges>,
 }
 
-/// The name by which options of a device are kept. `name` is its name in the registry or what a command line calls it, of a
-/// process whose working directory is `base`.
+/// Key of a device's options. `name` is its name in the registry, or on the command line of a
+/// process with the working directory `base`.
 pub(crate) fn key_of(name: &str, base: &Path) -> String {
     let path = match name.strip_prefix("image:") {
         Some(path) => path,
-        // A path, by the rules of the registry: it begins like one, or has neither a kind nor options.
+        // A path by the rules of the registry: it begins like one, or has neither a kind nor
+        // options.
         None if name.starts_with(['/', '.']) || !name.contains([':', '+']) && base.join(name).is_file() => {
             name
         }
@@ -55,12 +57,12 @@ pub(crate) fn key_of(name: &str, base: &Path) -> String {
     format!("image:{}", path.display())
 }
 
-/// The same, of a device that this command line names.
+/// Key of a device named on this command line.
 pub(crate) fn key_here(name: &str) -> String {
     key_of(name, &std::env::current_dir().unwrap_or_default())
 }
 
-/// The file, if there is a place for it.
+/// Path of the file, if a configuration directory is known.
 fn file() -> Option<PathBuf> {
     let absolute = |path: PathBuf| Some(path).filter(|path| path.is_absolute());
     let config = std::env::var_os("XDG_CONFIG_HOME").and_then(|path| absolute(path.into()));
@@ -69,13 +71,13 @@ fn file() -> Option<PathBuf> {
 }
 
 impl Kept {
-    /// The options that are kept for the device that the command line calls `name`.
+    /// Returns the options kept for the device `name` of the command line.
     pub(crate) fn of(name: &str) -> Result<OptionChanges, Failure> {
         let Some(file) = file() else { return Ok(OptionChanges::default()) };
         Ok(Kept::read(&file)?.devices.get(&key_here(name)).copied().unwrap_or_default())
     }
 
-    /// Keeps `changes` for the device, and what is kept of its other options. Returns all of them.
+    /// Keeps `changes` for the device, in addition to its other kept options. Returns all of them.
     pub(crate) fn keep(key: &str, changes: OptionChanges) -> Result<OptionChanges, Failure> {
         Kept::update(|kept| {
             let of_device = kept.devices.entry(key.to_owned()).or_default();
@@ -84,7 +86,7 @@ impl Kept {
         })
     }
 
-    /// Keeps nothing more for the device. Returns what was kept.
+    /// Removes the kept options of the device, and returns them.
     pub(crate) fn forget(key: &str) -> Result<Option<OptionChanges>, Failure> {
         if file().is_none_or(|file| !file.exists()) {
             return Ok(None);
@@ -95,14 +97,13 @@ impl Kept {
         })
     }
 
-    /// Reads the file, changes what it says, and replaces it if that says so.
+    /// Reads the file, applies `change`, and replaces the file if that returned true.
     fn update<T>(change: impl FnOnce(&mut Kept) -> (T, bool)) -> Result<T, Failure> {
-        let file = file()
-            .context("there is no directory to keep options in: neither HOME nor XDG_CONFIG_HOME is set")?;
+        let file = file().context("cannot keep options: neither HOME nor XDG_CONFIG_HOME is set")?;
         let directory = file.parent().expect("it lies in a directory");
-        let failed = || format!("{}: cannot keep options there", file.display());
+        let failed = || format!("{}: cannot keep options", file.display());
         DirBuilder::new().recursive(true).mode(0o700).create(directory).with_context(failed)?;
-        // Until it is closed, other commands that change the file wait.
+        // Locked until it is closed; other commands that change the file wait.
         let lock = File::open(directory).with_context(failed)?;
         lock.lock().with_context(failed)?;
         let mut kept = Kept::read(&file)?;
@@ -116,9 +117,9 @@ impl Kept {
     }
 
     fn read(file: &Path) -> Result<Kept, Failure> {
-        let failed = || format!("{}: cannot read the options that are kept", file.display());
+        let failed = || format!("{}: cannot read the kept options", file.display());
         match fs::metadata(file) {
-            // After `su` the directory may be another user's, and closed.
+            // After `su`, the directory may belong to another user and be inaccessible.
             Err(error)
                 if matches!(
                     error.kind(),
@@ -128,7 +129,7 @@ impl Kept {
                 return Ok(Kept::default());
             }
             Ok(metadata) if !metadata.is_file() || metadata.len() > BYTES_MAX => {
-                return Err(anyhow!("not a file of options").context(failed()).into());
+                return Err(anyhow!("not a file written by `zonal mode --keep`").context(failed()).into());
             }
             _ => {}
         }
@@ -141,7 +142,7 @@ impl Kept {
         Kept::parse(text).map_err(|(line, what)| wrong(line, what))
     }
 
-    /// The options in a file's text, or the line where it is wrong and how.
+    /// Parses the text of a file. An error has the line number and a description.
     fn parse(text: &str) -> Result<Kept, (usize, String)> {
         let line_of = |at: Range<usize>| 1 + text[..at.start.min(text.len())].matches('\n').count();
         let table = DeTable::parse(text).map_err(|error| {
@@ -163,7 +164,7 @@ impl Kept {
                     other => {
                         return Err((
                             at,
-                            format!("option {} has no text but {}", name.get_ref(), other.type_str()),
+                            format!("option {} must be a string, not {}", name.get_ref(), other.type_str()),
                         ));
                     }
                 };
@@ -185,7 +186,7 @@ impl Kept {
     }
 }
 
-/// A string of TOML. It escapes as JSON does, and the delete character too.
+/// Formats a TOML string: escaped as in JSON, and the delete character, too.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
@@ -214,7 +215,7 @@ mod tests {
             ("[x\n", 1, ""),
             ("[x]\nwindo = \"16\"\n", 2, "did you mean window?"),
             ("\n[x]\nwindow = 999\n", 3, "from 1 to 255"),
-            ("[x]\nwindow = [1]\n", 2, "has no text"),
+            ("[x]\nwindow = [1]\n", 2, "must be a string"),
             ("x = 3\n", 1, "not a device"),
             ("[x]\nmode = \"qd1\"\nmode = \"qd1\"\n", 3, "duplicate key"),
         ] {

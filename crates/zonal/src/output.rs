@@ -1,8 +1,8 @@
-//! Standard output, buffered, that tells a reader who went away from every other error.
+//! Buffered standard output that distinguishes a closed pipe from other errors.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 
-/// Marks the error of a write to a standard output that no process reads any more.
+/// Marker of a write error caused by a standard output without readers.
 #[derive(Debug, thiserror::Error)]
 #[error("standard output is closed")]
 pub(crate) struct ClosedPipe;
@@ -31,7 +31,7 @@ impl Write for Output {
 fn tell(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::BrokenPipe => io::Error::new(io::ErrorKind::BrokenPipe, ClosedPipe),
-        // `write_all` repeats these.
+        // `write_all` retries these.
         io::ErrorKind::Interrupted => error,
         kind => io::Error::new(kind, format!("standard output: {error}")),
     }

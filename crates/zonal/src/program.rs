@@ -1,11 +1,12 @@
-//! The program: definitions, commands, and what they say and return.
+//! The program: parses the command line, runs the command, and reports the result.
 //!
-//! The definitions ([`cli`]) are the one source of parsing, help, completions and manual pages. A command
-//! writes its results to a writer and returns a [`Failure`] with its [`Exit`] code; only [`run`] touches the process.
+//! The definitions in [`cli`] are the only source of parsing, help, completions and manual pages. A
+//! command writes its results to a writer, and returns a [`Failure`] with its [`Exit`] code on
+//! error. Only [`run`] touches the process.
 //!
-//! # What a user can rely on
-//! - Results go to standard output; an error is one line on standard error, `zonal: what: why`.
-//! - A reader that closes the pipe ends the program quietly, see [`CLOSED_PIPE`].
+//! # Guarantees
+//! - Results go to standard output. An error is one line on standard error, `zonal: what: why`.
+//! - If the reader closes the pipe, the program ends quietly; see [`CLOSED_PIPE`].
 //! - No input makes it panic.
 
 use crate::exit::{CLOSED_PIPE, Exit, Failure};
@@ -15,16 +16,16 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// Reads an archive of any bytes as `zonal tar` does, and returns how many files it has.
+/// Parses arbitrary bytes as an archive, like `zonal tar`, and returns the number of files in it.
 ///
 /// # Panics
-/// If the archive brings the reader to what must not be: a bug.
+/// If the archive violates an invariant of the reader, which is a bug.
 #[doc(hidden)]
 pub fn fuzz_archive(bytes: &[u8]) -> usize {
     commands::files::tar::fuzz(bytes)
 }
 
-/// Runs the program with its arguments, the first of which is its name, and returns what to exit with.
+/// Runs the program with its arguments, of which the first is its name, and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut out = output::Output::stdout();
     let result = execute(arguments.into_iter().collect(), &mut out);
@@ -33,7 +34,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(()) => Exit::Ok.into(),
         Err(failure) if failure.is_closed_pipe() => ExitCode::from(CLOSED_PIPE),
         Err(failure) => {
-            // There may be no reader of this either.
+            // Standard error may be closed, too.
             let _ = writeln!(io::stderr(), "zonal: {}", failure.line());
             failure.code()
         }
@@ -42,7 +43,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn execute(arguments: Vec<OsString>, out: &mut dyn Write) -> Result<(), Failure> {
     let arguments = match commands::mount::helper::translate(&arguments) {
-        // There is nothing to do.
+        // Nothing to do.
         Some(none) if none.is_empty() => return Ok(()),
         Some(translated) => translated,
         None => arguments,

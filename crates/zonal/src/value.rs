@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use zonal_core::{Geometry, SECTOR_BYTES};
 use zonal_io::registry::parse_size;
 
-/// Reads a size in bytes.
+/// Parses a size in bytes.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     parse_size(text).map_err(|e| e.to_string())
 }
@@ -56,7 +56,7 @@ impl From<&Geometry> for ZonedSize {
     }
 }
 
-/// Reads an address: sectors as a plain number, a size with a unit, `100z`, or `25%`.
+/// Parses an address: sectors as a plain number, a size with a unit, `100z`, or `25%`.
 pub(crate) fn address(text: &str) -> Result<Address, String> {
     let number = match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
@@ -71,7 +71,8 @@ pub(crate) fn address(text: &str) -> Result<Address, String> {
         return Ok(address);
     }
     let bytes = size(text).map_err(|_| {
-        "not an address: a number of 512-byte sectors, or one with a unit, as in 256M, 100z or 25%".to_owned()
+        "not an address: expected 512-byte sectors, or a number with a unit such as 256M, 100z or 25%"
+            .to_owned()
     })?;
     if !bytes.is_multiple_of(SECTOR_BYTES) {
         return Err(format!("{bytes} bytes is not a whole number of 512-byte sectors"));
@@ -79,7 +80,7 @@ pub(crate) fn address(text: &str) -> Result<Address, String> {
     Ok(Address::Sectors(bytes / SECTOR_BYTES))
 }
 
-/// Reads a zone's index, or the first and the last of several: `7` or `7-9`.
+/// Parses a zone's index, or the first and last of a range: `7` or `7-9`.
 pub(crate) fn zones(text: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.parse(), last.parse()) {
@@ -88,14 +89,14 @@ pub(crate) fn zones(text: &str) -> Result<RangeInclusive<u32>, String> {
     }
 }
 
-/// Known name that is nearest to a misspelt one, if it is near enough to be meant.
+/// Returns the known name closest to a misspelt one, if it is close enough.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let edits_max = 1 + name.chars().count() / 4;
     let edits = known.map(|known| (strsim::damerau_levenshtein(name, known), known));
     edits.filter(|(edits, _)| *edits <= edits_max).min().map(|(_, known)| known)
 }
 
-/// Exact number of bytes, in the largest unit that divides it.
+/// Formats an exact number of bytes in the largest unit that divides it.
 pub(crate) fn human(bytes: u64) -> String {
     const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match UNITS.into_iter().find(|(shift, _)| bytes > 0 && bytes.trailing_zeros() >= *shift) {
@@ -104,7 +105,7 @@ pub(crate) fn human(bytes: u64) -> String {
     }
 }
 
-/// Number of bytes with two significant digits at least, as `ls -h` prints it: `4.0K`, `15M`.
+/// Formats a number of bytes with at least two significant digits, like `ls -h`: `4.0K`, `15M`.
 pub(crate) fn rounded(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["K", "M", "G", "T", "P", "E"];
     if bytes < 1024 {

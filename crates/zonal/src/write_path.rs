@@ -1,4 +1,4 @@
-//! The options of the write path on the command line: the same for every command that writes through a volume.
+//! Options of the write path, shared by all commands that write through a volume.
 
 use crate::exit::Failure;
 use crate::kept::Kept;
@@ -13,101 +13,107 @@ use zonal_io::volume::{
     FLIGHT_RECORDS_MAX, OptionChanges, OptionKey, SetBy, Volume, VolumeOptions, WriteMode,
 };
 
-/// Heading of these options, which marks them: they have a topic, `zonal help write-path`.
+/// Heading of these options. It marks them as described in the topic `zonal help write-path`.
 pub(crate) const HEADING: &str = "Write path";
 
-/// Value of `--park` without one.
+/// Value of `--park` without an argument.
 static PARK: LazyLock<String> = LazyLock::new(|| VolumeOptions::default().text(OptionKey::Park));
 
-/// Every option but the write mode, of which `bench` takes several.
+/// All options except the write mode, of which `bench` takes several.
 #[derive(Args, Debug, Default)]
 pub(crate) struct WritePath {
-    /// Run mode pipelined also on a device that does not promise to keep the order of writes
+    /// Allow mode pipelined on a device that does not guarantee the order of writes
     #[arg(help_heading = HEADING, long)]
     force_mode: bool,
-    /// Do not let waiting contiguous writes share commands
+    /// Do not merge contiguous waiting writes
     #[arg(help_heading = HEADING, long)]
     no_merge: bool,
-    /// Keep the drive's limits of open and active zones: wait, close, finish or fail; or none [default: none]
+    /// Enforce the drive's limits of open and active zones: wait, close, finish, fail or none
+    /// [default: none]
     ///
-    /// A write whose zone finds no slot free waits until a zone is filled, reset, finished or closed (wait); or the zone
-    /// not used for longest is closed (close), or finished if it is nearly full (finish); or it fails at once (fail). A
-    /// wait that nothing under way can end for the time of grace, by default {grace}, fails and names the zones in the way.
-    /// With none the drive alone keeps its limits. Not in mode direct. Jobs with zonemode=zbd and file systems keep below
-    /// the limits themselves; jobs meet the budget with ignore_zone_limits=1 only.
+    /// A write to a zone without a slot waits until another zone is full, reset, finished or closed
+    /// (wait). Or it makes room by closing the least recently used zone (close), or by finishing it
+    /// if it is nearly full (finish). Or it fails at once (fail). A wait that nothing in flight can
+    /// end fails after the grace period, by default {grace}, and names the zones that hold the
+    /// slots. With none, only the drive enforces its limits. Not available in mode direct. Jobs
+    /// with zonemode=zbd and file systems stay below the limits themselves; a job reaches the
+    /// budget only with ignore_zone_limits=1.
     #[arg(help_heading = HEADING, long, value_name = "POLICY[,grace=TIME]", value_parser = checked(OptionKey::Budget))]
     budget: Option<String>,
-    /// Let writes that come before their predecessors wait for them; or none [default: none; with files {park}]
+    /// Hold writes ahead of the write pointer for their predecessors; or none [default: none; with
+    /// files {park}]
     ///
-    /// At most BYTES a zone, until TIME after the zone last moved; without a value {park}. With none they fail. Not in the
-    /// modes direct and zone-lock.
+    /// At most BYTES per zone, until TIME has passed since the zone last advanced; without a value
+    /// {park}. With none, such writes fail. Not available in modes direct and zone-lock.
     #[arg(help_heading = HEADING, long, value_name = "BYTES,TIME", num_args = 0..=1, default_missing_value = PARK.as_str(), require_equals = true, value_parser = checked(OptionKey::Park))]
     park: Option<String>,
-    /// In mode qd1, what a zone may write while writes of other zones wait [default: {qd1-quantum}]
+    /// In mode qd1, quantum of a zone while writes of other zones wait [default: {qd1-quantum}]
     ///
-    /// Until one of the two is reached; 0 of either: that has no bound. 0 alone: a zone is drained before the next one.
+    /// The turn of a zone ends after BYTES or TIME, whichever is reached first. 0 for one of them
+    /// means no limit; 0 alone drains each zone before the next one.
     #[arg(help_heading = HEADING, long, value_name = "BYTES,TIME", value_parser = checked(OptionKey::Qd1Quantum))]
     qd1_quantum: Option<String>,
-    /// In mode pipelined, writes of a zone that are at the device at once at most, 1 to 255 [default: {window}]
+    /// In mode pipelined, maximum writes of a zone at the device, 1 to 255 [default: {window}]
     #[arg(help_heading = HEADING, long, value_name = "N", value_parser = checked(OptionKey::Window))]
     window: Option<String>,
-    /// In mode zone-lock, requests that the scheduler has at most; others wait before it [default: {nr-requests}]
+    /// In mode zone-lock, maximum requests in the scheduler; others wait [default: {nr-requests}]
     #[arg(help_heading = HEADING, long, value_name = "N", value_parser = checked(OptionKey::NrRequests))]
     nr_requests: Option<String>,
-    /// Take none of the options that `zonal mode --keep` has kept for the device
+    /// Ignore the options kept for the device by `zonal mode --keep`
     #[arg(help_heading = HEADING, long)]
     no_kept: bool,
 }
 
-/// All options.
+/// All options of the write path.
 #[derive(Args, Debug, Default)]
 pub(crate) struct WritePathAndMode {
-    /// Write mode [default: what suits the device]; see `zonal help modes`
+    /// Write mode [default: depends on the device]; see `zonal help modes`
     #[arg(help_heading = HEADING, long, value_name = "MODE")]
     write_mode: Option<WriteMode>,
     #[command(flatten)]
     rest: WritePath,
 }
 
-/// Flight records, of commands that run for long.
+/// Flight records of long-running commands.
 #[derive(Args, Debug, Default)]
 pub(crate) struct Record {
-    /// Write a flight record into DIR for each zone that loses a write; `zonal why` explains one
+    /// Write a flight record to DIR for each zone that loses a write; `zonal why` explains it
     ///
-    /// DIR is created if missing. A run writes {flight-records} files at most, and replaces none. Conventional zones and mode
-    /// direct have no write plugs, and no records.
+    /// DIR is created if missing. A run writes at most {flight-records} files, and replaces none.
+    /// Conventional zones and mode direct have no write plugs, and therefore no records.
     #[arg(help_heading = HEADING, long = "record", value_name = "DIR")]
     directory: Option<PathBuf>,
 }
 
 impl Record {
-    /// Makes the directory. An error if files cannot be made there.
+    /// Creates the directory. Fails if files cannot be created in it.
     pub(crate) fn prepare(&self) -> Result<Option<&PathBuf>, Failure> {
         if let Some(directory) = &self.directory {
-            let failed =
-                || format!("{}: cannot write flight records there", shown_word(directory.as_os_str()));
+            let failed = || format!("{}: cannot write flight records", shown_word(directory.as_os_str()));
             fs::create_dir_all(directory).with_context(failed)?;
             access(directory, Access::WRITE_OK | Access::EXEC_OK).with_context(failed)?;
         }
         Ok(self.directory.as_ref())
     }
 
-    /// As [`Record::prepare`], for a mount at a path without symbolic links. A thread that serves the mount writes the
-    /// records: inside the mount it would wait for itself.
+    /// Like [`Record::prepare`], for a mount at a path without symbolic links. The records are
+    /// written by a thread that serves the mount, so a directory inside the mount would deadlock.
     pub(crate) fn prepare_outside(&self, mount: &Path) -> Result<Record, Failure> {
         let Some(directory) = self.prepare()? else { return Ok(Record::default()) };
         let name = || shown_word(directory.as_os_str());
-        // Links and `..` would be resolved through the mount later.
+        // Later, links and `..` would be resolved through the mount.
         let resolved = fs::canonicalize(directory).with_context(name)?;
         if resolved.starts_with(mount) {
-            return Err(
-                anyhow!("{}: inside the mount, where flight records cannot be written", name()).into()
-            );
+            return Err(anyhow!(
+                "{}: flight records cannot be written inside the mount; choose another directory",
+                name()
+            )
+            .into());
         }
         Ok(Record { directory: Some(resolved) })
     }
 
-    /// Lets a volume write records, in the directory made ready by [`Record::prepare`].
+    /// Makes a volume write records to the directory prepared by [`Record::prepare`].
     pub(crate) fn of(&self, volume: Volume) -> Volume {
         match &self.directory {
             Some(directory) => volume.recording(directory.clone(), FLIGHT_RECORDS_MAX),
@@ -121,8 +127,8 @@ fn checked(key: OptionKey) -> impl Fn(&str) -> Result<String, String> + Clone {
 }
 
 impl WritePath {
-    /// Options to open `device` with: `base`, what is kept for the device, and what the command line says. The last has
-    /// `modes`, which may be none.
+    /// Options for opening `device`, by ascending priority: `base`, those kept for the device, and
+    /// those of the command line, including `modes`, which may be empty.
     pub(crate) fn options(
         &self,
         base: VolumeOptions,
@@ -151,7 +157,7 @@ impl WritePath {
                 changes.set(key.name(), text).expect("the command line has checked it");
             }
         }
-        // A flag says one thing only; without it the options below count.
+        // A flag that is not given leaves the lower layers in force.
         changes.merge = self.no_merge.then_some(false);
         changes.force = self.force_mode.then_some(true);
         changes
@@ -159,7 +165,7 @@ impl WritePath {
 }
 
 impl WritePathAndMode {
-    /// As [`WritePath::options`].
+    /// See [`WritePath::options`].
     pub(crate) fn options(&self, base: VolumeOptions, device: &str) -> Result<VolumeOptions, Failure> {
         self.rest.options(base, self.write_mode.as_slice(), device)
     }

@@ -256,7 +256,7 @@ fn damaged_file_of_kept_options_is_one_error_with_its_line() {
         ("\"5\"", "\"5", ""),
         ("\"5\"", "\"500\"", "option window: not a number from 1 to 255"),
         ("window", "windo", "did you mean window?"),
-        ("\"5\"", "[]", "has no text"),
+        ("\"5\"", "[]", "must be a string"),
     ] {
         fs::write(&file, whole.replace(from, to)).unwrap();
         for command in commands {
@@ -269,7 +269,7 @@ fn damaged_file_of_kept_options_is_one_error_with_its_line() {
     assert!(refused(dir.path(), "info d", FAILED).contains("devices.toml:2: not UTF-8"));
     fs::remove_file(&file).unwrap();
     fs::create_dir(&file).unwrap();
-    assert!(refused(dir.path(), "info d", FAILED).contains("not a file of options"));
+    assert!(refused(dir.path(), "info d", FAILED).contains("not a file written by"));
     // A run without kept options does not read the file.
     run(dir.path(), "mkfs d --no-kept");
 }
