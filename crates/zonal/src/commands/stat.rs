@@ -1,4 +1,4 @@
-//! `zonal stat`: the live counters of a running process, and what a file system tells of itself.
+//! `zonal stat`: live counters of a running process, and the status of a file system.
 
 mod files;
 mod metrics;
@@ -13,34 +13,35 @@ use zonal_fs::Status;
 use zonal_io::control::{self, ControlError, VolumeFacts};
 use zonal_io::volume::{BudgetStatus, SlotStatus};
 
-/// Show live counters of a running process, its file system, and its connections
+/// Show live counters of a running process and its file system
 ///
-/// Counters start at 0 when the device is opened. Connections are those of NVMe/TCP hosts, rings of virtual machines, and queues of the
-/// ublk device. If no process has the device open, only the file system on it is shown; it is not changed.
+/// Counters start at 0 when the device is opened. Connections are those of NVMe/TCP hosts, rings of
+/// virtual machines, and queues of the ublk device. If no process has the device open, only its
+/// file system is shown, without changing it.
 #[derive(Args, Debug)]
 #[command(after_help = counters_help())]
 pub(crate) struct Stat {
     #[command(flatten)]
     target: Target,
-    /// File with the metadata of a file system that no process has open, if they are beside the device
+    /// Metadata file of a file system that no process has open, if there is one beside the device
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Print all figures in the text format of Prometheus
+    /// Print all values in the text format of Prometheus
     #[arg(long, conflicts_with = "json")]
     metrics: bool,
 }
 
-/// What there is to show.
+/// Data to show.
 struct Seen {
     /// Name of the device.
     device: String,
-    /// Of a running process, its volume and the counters.
+    /// Volume and counters of a running process.
     volume: Option<(VolumeFacts, Value)>,
     files: Option<Status>,
-    /// Of an exported device, a list of the connections of hosts, of rings and of queues.
+    /// Connections of hosts, rings and queues of an exported device.
     connections: Option<Value>,
 }
 
@@ -49,7 +50,7 @@ impl Seen {
         let facts = control::info(path)?;
         let counters = serde_json::to_value(control::stat(path)?)?;
         let files = match control::files(path) {
-            // A process of a version that knows of no files.
+            // The version of the process does not have this query.
             Err(ControlError::Refused { .. }) => None,
             files => files?,
         };
@@ -122,15 +123,12 @@ fn connection_line(connection: &Value) -> String {
     }
 }
 
-/// Looks at the file system on a device that no process has open.
+/// Reads the status of the file system on a device that no process has open.
 fn look(arguments: &Stat, device: &str, no_process: Failure) -> Result<Seen, Failure> {
     let looked = files::look(device, arguments.metadata.clone());
     let status = looked.map_err(|why| {
-        let error = anyhow::anyhow!(
-            "{}; nor is there a file system to be looked at: {}",
-            no_process.error,
-            why.line()
-        );
+        let error =
+            anyhow::anyhow!("{}; and its file system cannot be read: {}", no_process.error, why.line());
         Failure { exit: why.exit, error }
     })?;
     Ok(Seen { device: device.to_owned(), volume: None, files: Some(status), connections: None })
@@ -140,7 +138,7 @@ fn print_process(facts: &VolumeFacts, counters: &Value, out: &mut dyn Write) -> 
     writeln!(out, "{:<WIDTH$} {}", "process", facts.pid)?;
     writeln!(out, "{:<WIDTH$} {}", "device", facts.device.name)?;
     writeln!(out, "{:<WIDTH$} {}: {}", "write mode", facts.mode, facts.reason)?;
-    // The mode and the budget have lines of their own.
+    // The mode and the budget have their own lines.
     let has_line = |name: &str| name == "mode" || name == "budget" && facts.budget.is_some();
     for option in facts.options.iter().filter(|option| !has_line(&option.name)) {
         writeln!(out, "{:<WIDTH$} {}: {}", option.name, option.value, option.set_by)?;
@@ -154,29 +152,29 @@ fn print_process(facts: &VolumeFacts, counters: &Value, out: &mut dyn Write) -> 
     Ok(())
 }
 
-/// Characters of the names on the left.
+/// Width of the names on the left.
 const WIDTH: usize = 14;
 
-/// The counters, in the order in which they are shown, and what they count.
+/// Counters in the order of display, with their meanings.
 const COUNTERS: [(&str, &str); 18] = [
     ("requests", "requests submitted"),
     ("sectors", "their sectors, of 512 bytes"),
-    ("commands", "commands that the device took"),
+    ("commands", "commands accepted by the device"),
     ("queued", "writes that waited in a plug"),
-    ("merged", "writes that shared another's command"),
-    ("parked", "writes that came before their predecessors and waited for them"),
-    ("failed", "requests that ended with an error"),
+    ("merged", "writes merged into the command of another one"),
+    ("parked", "writes ahead of the write pointer that waited for their predecessors"),
+    ("failed", "requests that failed"),
     ("busy", "times that a queue of the device was full"),
-    ("resyncs", "zones asked for their pointer after a failed write"),
-    ("redriven", "failed writes that were sent again, each time"),
-    ("read_back", "failed writes that were read back, because the pointer had passed them"),
-    ("verified", "those of them that were found, whole"),
-    ("slot_waits", "zones that waited for an open or active slot of the budget, each time"),
-    ("evicted", "zones closed or finished to make room for others, each time"),
-    ("plug_waits", "locks of the write path found taken"),
-    ("plug_retries", "changes of a zone's plug that another thread's came before"),
-    ("device_waits", "locks of the device found taken, as far as it counts them"),
-    ("device_retries", "changes of a zone's state in the device that another thread's came before"),
+    ("resyncs", "reports of a zone after a failed write"),
+    ("redriven", "resubmissions of failed writes"),
+    ("read_back", "failed writes that were read back, because they were below the write pointer"),
+    ("verified", "failed writes that were complete when read back"),
+    ("slot_waits", "waits of zones for an open or active slot of the budget"),
+    ("evicted", "zones closed or finished to make room for others"),
+    ("plug_waits", "contended locks of the write path"),
+    ("plug_retries", "changes of a plug repeated because another thread was first"),
+    ("device_waits", "contended locks of the device, if it counts them"),
+    ("device_retries", "changes of a zone's state in the device repeated because another thread was first"),
 ];
 
 fn counters_help() -> String {
@@ -184,7 +182,7 @@ fn counters_help() -> String {
     format!("Counters:\n{}", lines.concat())
 }
 
-/// Zones that are named in a line; `--json` has all of them.
+/// Maximum number of zones named in a line; `--json` has all of them.
 const NAMED_MAX: usize = 16;
 
 fn print_budget(budget: &BudgetStatus, out: &mut dyn Write) -> Result<(), Failure> {

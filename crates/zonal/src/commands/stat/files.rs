@@ -1,4 +1,4 @@
-//! The file system's part of `zonal stat`.
+//! File system part of `zonal stat`.
 
 use super::WIDTH;
 use crate::commands::files::{drive_to_read, waiters};
@@ -9,20 +9,20 @@ use std::io::Write;
 use std::path::PathBuf;
 use zonal_fs::{Activity, MountOptions, OpenZoneStatus, Scrub, Status, make};
 
-/// Open zones that are shown a line each; `--json` has all of them.
+/// Maximum number of open zones with a line each; `--json` has all of them.
 const SHOWN_MAX: usize = 16;
 
-/// What the file system tells of itself on a device that no process has open. It stays as it is.
+/// Status of the file system on a device that no process has open. It is not changed.
 pub(super) fn look(device: &str, metadata: Option<PathBuf>) -> Result<Status, Failure> {
     let drive = drive_to_read(device)?;
     let fs = make::look(&drive, &waiters(), metadata, MountOptions::default()).or_exit(Exit::Device)?;
-    // It has just been opened, and will not be written: there is nothing to say of either.
+    // The file system was just opened for reading, so these fields mean nothing.
     let mut status = fs.status();
     (status.read_only, status.activity) = (None, None);
     Ok(status)
 }
 
-/// Lines for people.
+/// Prints the status for people.
 pub(super) fn print(status: &Status, out: &mut dyn Write) -> Result<(), Failure> {
     for (name, value) in lines(status) {
         writeln!(out, "{name:<WIDTH$} {value}")?;
@@ -73,17 +73,17 @@ fn lines(status: &Status) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// The last scrub.
+/// Describes the last scrub.
 fn scrub(kept: &Scrub) -> String {
     let Scrub { bytes, damaged, ended, .. } = kept;
     let seen = format!("{} verified, {damaged} pieces damaged", human(*bytes));
     match ended {
         Some(_) => seen,
-        None => format!("{seen}, and not at its end"),
+        None => format!("{seen}, not finished"),
     }
 }
 
-/// Full zones by tenths of what makes collecting them vain.
+/// Full zones by tenths of the amount of live data from which collecting a zone is useless.
 fn victims(status: &Status) -> String {
     let (whole, tenths) = status.victims.split_last().expect("it has a fixed length");
     let tenths: Vec<String> = tenths.iter().map(u32::to_string).collect();

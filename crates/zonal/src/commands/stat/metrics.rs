@@ -1,4 +1,4 @@
-//! The figures of `zonal stat` in the text format of Prometheus, version 0.0.4.
+//! Values of `zonal stat` in the text format of Prometheus, version 0.0.4.
 
 use super::{COUNTERS, Seen};
 use prometheus::core::Collector;
@@ -6,17 +6,17 @@ use prometheus::{Counter, Gauge, GaugeVec, Opts, Registry, TextEncoder};
 use serde_json::Value;
 use zonal_fs::{Activity, Status};
 
-/// Metrics that grow, and such that go up and down.
+/// Kind of a metric.
 #[derive(Clone, Copy)]
 enum MetricKind {
     Counter,
     Gauge,
 }
 
-/// The metrics of a device.
+/// Metrics of a device.
 struct Metrics<'a> {
     registry: Registry,
-    /// The label that all samples have.
+    /// Label of all samples.
     device: &'a str,
 }
 
@@ -36,7 +36,7 @@ pub(super) fn of(seen: &Seen) -> String {
             connections.len() as f64,
         );
         let in_flight: u64 = connections.iter().filter_map(|one| one["in_flight"].as_u64()).sum();
-        let about = "commands of hosts, machines and this kernel without an answer";
+        let about = "commands in flight of hosts, virtual machines and this kernel";
         metrics.one(MetricKind::Gauge, "zonal_host_commands", about, in_flight as f64);
     }
     if let Some(status) = &seen.files {
@@ -71,7 +71,7 @@ impl Metrics<'_> {
         }
     }
 
-    /// A gauge for each value of a label.
+    /// Registers a gauge with a sample for each value of a label.
     fn each(&self, name: &str, about: &str, label: &str, samples: impl IntoIterator<Item = (String, f64)>) {
         let gauges = GaugeVec::new(self.options(name, about), &[label]).expect("it has a valid name");
         for (of, value) in samples {
@@ -84,10 +84,10 @@ impl Metrics<'_> {
 fn space(metrics: &Metrics<'_>, status: &Status) {
     let Status { size, free, available, used, zones, resets, .. } = status;
     for (name, about, value) in [
-        ("size", "bytes of data that files can ever have", size),
+        ("size", "bytes of data that files can have in total", size),
         ("free", "bytes that are free or can be freed", free),
-        ("available", "bytes that can be written before zones are collected", available),
-        ("used", "bytes of data that files have", used),
+        ("available", "bytes that can be written before garbage collection", available),
+        ("used", "bytes of data in files", used),
     ] {
         metrics.one(MetricKind::Gauge, &format!("zonal_files_{name}_bytes"), about, *value as f64);
     }
@@ -100,8 +100,9 @@ fn space(metrics: &Metrics<'_>, status: &Status) {
         ("offline", zones.offline),
     ];
     let counts = states.map(|(state, count)| (state.to_owned(), count as f64));
-    metrics.each("zonal_files_zones", "zones for data, by what they are", "state", counts);
-    let about = "full zones by tenths of the live data from which on collecting them gains nothing; 10 is from there on";
+    metrics.each("zonal_files_zones", "data zones by state", "state", counts);
+    let about =
+        "full zones by tenths of the amount of live data from which collecting is useless; 10 is above that";
     let counts = status.victims.iter().enumerate().map(|(tenth, count)| (tenth.to_string(), *count as f64));
     metrics.each("zonal_files_victims", about, "tenth", counts);
     let about = "resets since the file system was made";
@@ -113,21 +114,26 @@ fn space(metrics: &Metrics<'_>, status: &Status) {
         metrics.one(MetricKind::Gauge, &format!("zonal_files_zone_resets_{name}"), about, value as f64);
     }
     let is_read_only = f64::from(u8::from(status.read_only.is_some()));
-    metrics.one(MetricKind::Gauge, "zonal_files_read_only", "1 if nothing is changed any more", is_read_only);
+    metrics.one(
+        MetricKind::Gauge,
+        "zonal_files_read_only",
+        "1 if the file system is read-only",
+        is_read_only,
+    );
 }
 
 fn running(metrics: &Metrics<'_>, of: &Activity) {
     for (name, about, value) in [
         ("written_bytes", "data written for users", of.written_bytes),
-        ("moved_bytes", "data that the collector copied", of.moved_bytes),
-        ("moved_late_bytes", "copied data that had been written or was gone meanwhile", of.moved_late_bytes),
-        ("collected_zones", "zones that were collected", of.victims),
-        ("collected_bytes", "live data in zones that were collected", of.victims_bytes),
-        ("resets", "zones that were reset", of.resets),
+        ("moved_bytes", "data copied by garbage collection", of.moved_bytes),
+        ("moved_late_bytes", "copied data that was overwritten or deleted meanwhile", of.moved_late_bytes),
+        ("collected_zones", "zones collected", of.victims),
+        ("collected_bytes", "live data in collected zones", of.victims_bytes),
+        ("resets", "zones reset", of.resets),
         ("commits", "commits of metadata", of.commits),
         ("stalls", "writers that had to wait for space", of.stalls),
-        ("failed_units", "units that failed, and went to another zone or were given up", of.failed_units),
-        ("damaged_blocks", "blocks that the collector could not read or verify", of.damaged_blocks),
+        ("failed_units", "failed units, written again to another zone or abandoned", of.failed_units),
+        ("damaged_blocks", "blocks that garbage collection could not read or verify", of.damaged_blocks),
     ] {
         metrics.one(MetricKind::Counter, &format!("zonal_files_{name}_total"), about, value as f64);
     }
@@ -136,14 +142,14 @@ fn running(metrics: &Metrics<'_>, of: &Activity) {
     metrics.one(
         MetricKind::Counter,
         "zonal_files_stalled_seconds_total",
-        "waits for space, together",
+        "total time of waits for space",
         stalled,
     );
     for (name, about, value) in [
-        ("stall_max_seconds", "the longest wait for space", seconds(of.stall_max_ns)),
-        ("write_amplification", "data written for each byte of users", of.write_amplification),
-        ("waiting", "writers that wait for space now", of.waiting as f64),
-        ("collecting", "1 if zones have to be collected now", f64::from(u8::from(of.reason.is_some()))),
+        ("stall_max_seconds", "longest wait for space", seconds(of.stall_max_ns)),
+        ("write_amplification", "bytes written per byte of users", of.write_amplification),
+        ("waiting", "writers waiting for space", of.waiting as f64),
+        ("collecting", "1 while garbage collection is necessary", f64::from(u8::from(of.reason.is_some()))),
     ] {
         metrics.one(MetricKind::Gauge, &format!("zonal_files_{name}"), about, value);
     }
