@@ -1,4 +1,5 @@
-//! `zonal serve`: a device for kernels, over NVMe/TCP, as a block device of this machine, and as a disk of virtual machines.
+//! `zonal serve`: exports a device over NVMe/TCP, as a block device of this machine, and as a disk
+//! of virtual machines.
 
 use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
@@ -22,55 +23,63 @@ use zonal_scsi::{Disk, DiskOptions};
 use zonal_ublk::server::{UblkOptions, UblkServer};
 use zonal_vhost::server::{QueueFacts, VhostListener, VhostOptions, VhostServer};
 
-/// Where hosts connect, if no other front is asked for.
+/// Address for hosts, if no other front is requested.
 pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 4420);
 
-/// Serve a drive over NVMe/TCP, as a local block device, or to virtual machines
+/// Serve a drive over NVMe/TCP, as a block device, or to virtual machines
 ///
-/// Over NVMe/TCP, its sequential zones are namespace 1, with the Zoned Namespace command set; its conventional zones, if it has
-/// some, are namespace 2. Any Linux attaches it with `nvme connect --transport tcp --traddr ADDR --trsvcid PORT --nqn NQN`.
+/// Over NVMe/TCP, the sequential zones are namespace 1, with the Zoned Namespace command set.
+/// Conventional zones, if there are any, are namespace 2. A Linux host attaches them with
+/// `nvme connect --transport tcp --traddr ADDR --trsvcid PORT --nqn NQN`.
 ///
-/// With `--ublk` it is a block device of this machine, with conventional zones, attributes and limits as they are: programs and
-/// file systems use it as any other zoned disk. It needs the kernel's ublk driver (Linux 6.6 or later), and root. If the drive
-/// has an identity, as an image has, its block device outlives this process: after a kill, the same command takes it over, and
-/// the programs that use it see no error.
+/// With `--ublk`, the drive is a block device of this machine, with its conventional zones,
+/// attributes and limits: programs and file systems use it like any other zoned disk. This needs
+/// root, and the kernel's ublk driver (Linux 6.6 or later). If the drive has an identity, as an
+/// image has, its block device survives a killed server: the same command takes it over, and
+/// programs that use it see no error.
 ///
-/// With `--vhost-user-scsi SOCKET` it is a host-managed zoned SCSI disk of a virtual machine that QEMU runs, with memory that both
-/// share: `-m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem -chardev socket,id=zonal,path=SOCKET
-/// -device vhost-user-scsi-pci,chardev=zonal`. The guest's kernel needs nothing of Zonal's.
+/// With `--vhost-user-scsi SOCKET`, the drive is a host-managed zoned SCSI disk of a virtual
+/// machine that QEMU runs, with shared memory:
+/// `-m 1G -object memory-backend-memfd,id=mem,size=1G,share=on -numa node,memdev=mem -chardev
+/// socket,id=zonal,path=SOCKET -device vhost-user-scsi-pci,chardev=zonal`.
+/// The kernel of the guest needs no driver of Zonal.
 ///
-/// Fronts may be combined. Once a front can be used, standard output gets a line: `ready nvme-tcp ADDR:PORT NQN nsid=1:zoned`, with
-/// `,nsid=2:conventional` where there are conventional zones, `ready ublk /dev/ublkbN`, or `ready vhost-user-scsi SOCKET`. Ctrl-C, or
-/// a signal to terminate, ends it: what is at the device ends, all is flushed, and the exit code is 0. A second one ends it at once.
+/// Fronts may be combined. When a front is ready, a line on standard output says so:
+/// `ready nvme-tcp ADDR:PORT NQN nsid=1:zoned`, with `,nsid=2:conventional` if there are
+/// conventional zones, `ready ublk /dev/ublkbN`, or `ready vhost-user-scsi SOCKET`. Ctrl-C or
+/// SIGTERM stops the server: the commands at the device complete, everything is flushed, and the
+/// exit code is 0. A second signal ends it at once.
 ///
-/// The export is the drive and nothing else: a write that does not begin at its zone's pointer fails at once, and the limits of
-/// open and active zones are the drive's own. A host may send the writes of a zone at any depth, in order. The server sends them to
-/// the drive in its own write mode, which for a drive that turns is `qd1`.
+/// The export behaves like the drive: a write that does not start at the write pointer of its zone
+/// fails at once, and the limits of open and active zones are those of the drive. A host may send
+/// writes to a zone at any queue depth, in order. The server issues them in its own write mode,
+/// which is `qd1` for a rotational drive.
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
-    /// The device: see `zonal help devices`
+    /// Device name; see `zonal help devices`
     device: String,
-    /// Where to listen for hosts; port 0 takes a free one. An address of this machine only: there is no authentication [default:
-    /// {listen} without another front, otherwise none]
+    /// Address to listen at; port 0 takes a free one. A loopback address, because hosts are not
+    /// authenticated [default: {listen} without another front, otherwise none]
     #[arg(long, value_name = "ADDR:PORT", value_parser = listen_address)]
     listen: Option<SocketAddr>,
-    /// Show it as a block device of this machine
+    /// Export it as a block device of this machine
     #[arg(long)]
     ublk: bool,
-    /// Socket file to which QEMU connects, to have it as a SCSI disk of its virtual machine. It is its owner's alone
+    /// Socket that QEMU connects to, for a SCSI disk of its virtual machine; only the owner has
+    /// access
     #[arg(long, value_name = "SOCKET")]
     vhost_user_scsi: Option<PathBuf>,
-    /// Name of the subsystem over NVMe/TCP [default: nqn.2014-08.org.nvmexpress:uuid:UUID]
+    /// Name of the NVMe/TCP subsystem [default: nqn.2014-08.org.nvmexpress:uuid:UUID]
     #[arg(long)]
     nqn: Option<String>,
-    /// Identity of the drive over NVMe/TCP and SCSI, for a device that has none of its own [default: an image's own, otherwise a new
-    /// one]
+    /// Identity over NVMe/TCP and SCSI, for a device without one of its own [default: that of the
+    /// image, otherwise a new one]
     #[arg(long)]
     uuid: Option<Identity>,
-    /// Let hosts read only, and open the device for reading
+    /// Let hosts only read, and open the device for reading
     #[arg(long)]
     read_only: bool,
-    /// Do not sleep: ask sockets and device all the time, with one core a thread
+    /// Poll sockets and device instead of sleeping; each thread uses a whole core
     #[arg(long)]
     poll: bool,
     #[command(flatten)]
@@ -79,14 +88,14 @@ pub(crate) struct Serve {
     record: Record,
 }
 
-/// Resolves the address to listen at, which must be one of this machine only.
+/// Resolves the address to listen at, which must be a loopback address.
 fn listen_address(text: &str) -> Result<SocketAddr, String> {
     let addresses = text.to_socket_addrs();
     let addresses: Vec<SocketAddr> = addresses
         .map_err(|error| format!("not an address and a port, as in localhost:4420: {error}"))?
         .collect();
     let is_local = addresses.iter().all(|address| address.ip().is_loopback());
-    // `localhost` may be ::1 first, where few look for it.
+    // `localhost` may resolve to ::1 first, where few hosts connect.
     let v4 = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
     match v4 {
         Some(address) if is_local => Ok(*address),
@@ -98,7 +107,7 @@ fn listen_address(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
-/// What the fronts of an export share.
+/// State shared by the fronts of an export.
 struct Export<'a> {
     arguments: &'a Serve,
     volume: Arc<Volume>,
@@ -110,14 +119,14 @@ struct Export<'a> {
 pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure> {
     let is_default = !arguments.ublk && arguments.vhost_user_scsi.is_none();
     let listen = arguments.listen.or(is_default.then_some(LISTEN));
-    let interrupt = Interrupt::listen().context("cannot listen to signals")?;
+    let interrupt = Interrupt::listen().context("cannot handle signals")?;
     arguments.record.prepare()?;
     let name = &arguments.device;
     if arguments.ublk {
         zonal_ublk::server::serve_the_kernels_memory();
     }
     let device = devices::open_in_real_time(name, arguments.read_only)?;
-    // An export is the drive: what its host does wrong is told to it at once.
+    // An export behaves like the drive: mistakes of a host are reported to it at once.
     let base = VolumeOptions::default().without_park().without_budget();
     let options = arguments.write_path.options(base, name)?;
     let volume = Volume::open(device, options).map_err(|e| anyhow!("{name}: {e}")).or_exit(Exit::Device)?;
@@ -129,17 +138,17 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     if begun.is_err() {
         export.interrupt.flag().store(true, Ordering::Release);
     }
-    // All have ended before an error of one is told.
+    // All fronts have ended before an error of one is reported.
     let ended = fronts.join();
     if let Some(note) = export.volume.flight_note() {
         eprintln!("zonal: {name}: {note}");
     }
     begun?;
-    ended.context("the device could not be left as it should")?;
+    ended.context("cannot shut the export down cleanly")?;
     Ok(())
 }
 
-/// What serves the drive.
+/// Fronts that serve the drive.
 #[derive(Default)]
 struct Fronts {
     hosts: Option<(Server, Arc<Target>)>,
@@ -149,7 +158,7 @@ struct Fronts {
 }
 
 impl Fronts {
-    /// Begins with what was asked for, and says so. After an error some have begun.
+    /// Starts the requested fronts, and announces them. After an error, some may be running.
     fn begin(
         &mut self,
         export: &Export<'_>,
@@ -157,7 +166,7 @@ impl Fronts {
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
         let Serve { vhost_user_scsi: socket, ublk, .. } = export.arguments;
-        // A block device has none, or the device's own.
+        // A ublk device has no identity, or that of the device.
         let has_name = listen.is_some() || socket.is_some();
         let identity =
             has_name.then(|| identity(export.arguments, export.volume.info().identity)).transpose()?;
@@ -200,7 +209,7 @@ impl Fronts {
         Ok(())
     }
 
-    /// What the control socket tells of them.
+    /// Function that lists the connections for the control socket.
     fn teller(&self) -> Teller {
         let connections = self.hosts.as_ref().map(|(server, _)| server.connections_teller());
         let rings = self.machine.as_ref().map(VhostServer::queues_teller);
@@ -213,7 +222,7 @@ impl Fronts {
         })
     }
 
-    /// Waits for the end of all.
+    /// Waits until all fronts have ended.
     fn join(self) -> io::Result<()> {
         let disk = self.disk.map_or(Ok(()), UblkServer::join);
         let machine = self.machine.map_or(Ok(()), VhostServer::join);
@@ -223,7 +232,7 @@ impl Fronts {
 }
 
 impl Export<'_> {
-    /// NVMe/TCP.
+    /// Starts the server for NVMe/TCP.
     fn serve_hosts(&self, listen: SocketAddr, identity: Identity) -> Result<(Server, Arc<Target>), Failure> {
         let Serve { nqn, read_only, poll, .. } = self.arguments;
         let options = TargetOptions::new(identity).with_nqn(nqn.clone()).with_read_only(*read_only);
@@ -236,7 +245,7 @@ impl Export<'_> {
         Ok((server, target))
     }
 
-    /// A SCSI disk of a virtual machine.
+    /// Starts the server of a SCSI disk for a virtual machine.
     fn serve_machine(&self, socket: &Path, identity: Identity) -> Result<VhostServer, Failure> {
         let Serve { read_only, poll, device, .. } = self.arguments;
         let options = DiskOptions::new(identity).with_read_only(*read_only);
@@ -249,7 +258,7 @@ impl Export<'_> {
         Ok(server.context("cannot serve")?)
     }
 
-    /// A block device of this machine.
+    /// Starts the server of a block device.
     fn show_disk(&self) -> Result<UblkServer, Failure> {
         let Serve { read_only, poll, device, .. } = self.arguments;
         let queues = self.threads.try_into().unwrap_or(u16::MAX);
@@ -259,14 +268,15 @@ impl Export<'_> {
     }
 }
 
-/// A connection is a descriptor, and the usual limit of them, 1024, is meant for programs that cannot have more.
+/// Raises the limit of descriptors, of which each connection takes one. The usual soft limit, 1024,
+/// is for programs that cannot handle more.
 fn allow_descriptors() {
     let limit = getrlimit(Resource::Nofile);
-    // Without more of them there are fewer connections.
+    // If this fails, fewer connections are possible.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// What `zonal stat` shows of a host's connection.
+/// Entry of `zonal stat` for the connection of a host.
 fn connection_json(facts: &ConnectionFacts) -> serde_json::Value {
     let (controller, queue) = facts.queue.unzip();
     serde_json::json!({
@@ -279,7 +289,7 @@ fn connection_json(facts: &ConnectionFacts) -> serde_json::Value {
     })
 }
 
-/// What it shows of a virtual machine's ring.
+/// Entry of `zonal stat` for a ring of a virtual machine.
 fn ring_json(facts: &QueueFacts) -> serde_json::Value {
     let fault = facts.fault.map(|fault| fault.to_string());
     serde_json::json!({
@@ -287,7 +297,7 @@ fn ring_json(facts: &QueueFacts) -> serde_json::Value {
     })
 }
 
-/// What it shows of the queues of a block device.
+/// Entries of `zonal stat` for the queues of a block device.
 fn queues_json(disk: &str, in_flight: &[u32]) -> Vec<serde_json::Value> {
     let json = |(queue, in_flight): (usize, &u32)| serde_json::json!({ "front": "ublk", "disk": disk, "queue": queue, "in_flight": in_flight });
     in_flight.iter().enumerate().map(json).collect()
@@ -299,7 +309,7 @@ fn identity(arguments: &Serve, own: Option<Identity>) -> Result<Identity, Failur
     }
     let identity = Identity::random().ok_or_else(|| anyhow!("the kernel has no random numbers yet"))?;
     eprintln!(
-        "zonal: {} has no identity: it is {identity} until this ends; --uuid={identity} keeps it",
+        "zonal: {}: no identity; using {identity} for this run; --uuid={identity} keeps it",
         arguments.device
     );
     Ok(identity)
