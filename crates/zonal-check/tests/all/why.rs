@@ -105,7 +105,7 @@ fn damaged_record_is_one_error_and_a_changed_one_names_the_place() {
     let body = &changed[..=changed.rfind("\nend ").unwrap()];
     fs::write(dir.path().join("f"), format!("{body}{}", end_of(body))).unwrap();
     let Said { code, out, err, .. } = run(dir.path(), "why f");
-    let place = format!("zonal: f: the replay does not agree with the record: line {number}: resynced ");
+    let place = format!("zonal: f: the replay differs from the record: line {number}: resynced ");
     assert!(code == Some(FAILED) && err.starts_with(&place), "{err}");
     assert!(String::from_utf8(out).unwrap().contains("lost in zone 1: "));
 }
@@ -153,6 +153,6 @@ fn directory_that_cannot_be_made_is_an_error_before_the_run() {
     ] {
         fs::create_dir_all(dir.path().join("m")).unwrap();
         let error = run(dir.path(), &line).refused(FAILED);
-        assert!(error.contains("plan/r: cannot write flight records there: "), "{line}: {error}");
+        assert!(error.contains("plan/r: cannot write flight records: "), "{line}: {error}");
     }
 }

@@ -1,4 +1,4 @@
-//! `zonal why`: a flight record in words, and its replay.
+//! `zonal why`: explains a flight record, and replays it.
 
 use crate::exit::Failure;
 use crate::text::{harmless, shown_word};
@@ -11,14 +11,17 @@ use zonal_core::DeviceError;
 use zonal_core::plug::Decision;
 use zonal_core::plug::flight::{Call, Fate, Replay, replay};
 
-/// Longest record: a quarter of a million waiting writes. A longer file is no record.
+/// Maximum length of a record: a quarter of a million waiting writes. Longer files are not records.
 const BYTES_MAX: u64 = 4 << 20;
 
 /// Explain a lost write from a flight record
 ///
-/// The record has the calls of the zone's write plug from the failure on. Each is printed with the plug's state before it: the
-/// write pointer, in sectors from the zone's start, the commands in flight, and its flags. Then the calls are made again: the
-/// exit code is 0 if this version of Zonal decides as recorded; otherwise the first differing call is reported.
+/// A record contains the calls of the write plug of a zone from the failure on. Each call is
+/// printed with the state of the plug before it: the write pointer, in sectors from the start of
+/// the zone, the number of commands in flight, and the flags.
+///
+/// Then the calls are replayed. The exit code is 0 if this version of Zonal makes the recorded
+/// decisions; otherwise it is 1, and the first difference is reported.
 #[derive(Args, Debug)]
 #[command(after_help = FLAGS)]
 pub(crate) struct Why {
@@ -29,12 +32,12 @@ pub(crate) struct Why {
 const FLAGS: &str = "\
 Flags:
   waits     requests wait in the zone's queue
-  recovers  a write failed: the write pointer is unknown until the zone is reported
-  frozen    a reset or finish is at the device: nothing is issued
+  recovers  a write failed; the write pointer is unknown until the zone is reported
+  frozen    a reset or finish is at the device; nothing is issued
   appends   the commands in flight are native appends
-  recalled  a reset, a finish or a switch of the mode waits for the commands in flight
-  issuing   a write is on its way to the device: the next may not overtake it
-  alone     the write in flight shares the zone with no other
+  recalled  a reset, finish or mode switch waits for the commands in flight
+  issuing   a write is on its way to the device; the next one must not overtake it
+  alone     the write in flight is the only one of its zone
   no-slot   the zone needs an open slot of the budget before it is written
   parked    writes wait for their predecessors
 ";
@@ -47,7 +50,7 @@ pub(crate) fn run(arguments: &Why, out: &mut dyn Write) -> Result<(), Failure> {
     explain(&replay, out)?;
     match &replay.difference {
         None => Ok(writeln!(out, "replay: {} calls, all as recorded", replay.calls.len())?),
-        Some(at) => Err(anyhow!("{}: the replay does not agree with the record: {at}", name()).into()),
+        Some(at) => Err(anyhow!("{}: the replay differs from the record: {at}", name()).into()),
     }
 }
 
@@ -69,19 +72,19 @@ fn explain(replay: &Replay<'_>, out: &mut dyn Write) -> io::Result<()> {
     let waiting: Vec<String> = waiting.collect();
     writeln!(
         out,
-        "zone {}, {} sectors writable; places are sectors from its start",
+        "zone {}, {} sectors writable; offsets are sectors from its start",
         rules.zone, rules.capacity
     )?;
     writeln!(
         out,
-        "waiting at first: {}",
+        "waiting at the start: {}",
         if waiting.is_empty() { "none".into() } else { harmless(&waiting.join(", ")) }
     )?;
     writeln!(out, "\nline   pointer  in flight  flags                call")?;
     for call in &replay.calls {
         let word = call.word;
         let flags = word.flags().collect::<Vec<_>>().join(" ");
-        // Some calls take no word.
+        // Some calls have no plug word.
         match word.0 {
             0 => write!(out, "{:>4}  {:42}", call.line, "")?,
             _ => write!(
@@ -108,19 +111,19 @@ fn explain(replay: &Replay<'_>, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A call in words, with its outcome where that is more than the next state.
+/// Describes a call, with its outcome if that is more than the next state.
 fn said(call: &Call<'_>) -> String {
     let words: Vec<&str> = call.call.split(' ').collect();
-    // The word that the plug has afterwards is the next call's.
+    // The resulting word of the plug is printed with the next call.
     let outcome = call.outcome.split_once(' ').map_or("", |(_, outcome)| outcome);
     match *words {
         ["push", item] => format!("{} arrives and waits", request(item)),
-        ["front", item] => format!("{} goes back to the head of the queue", request(item)),
+        ["front", item] => format!("{} returns to the head of the queue", request(item)),
         ["manage", op] => format!("{op} arrives; {ABORTED}"),
         ["abort"] => format!("{}: {ABORTED}", call.outcome),
         ["cancel", ..] => format!("{} waiting requests are cancelled", call.outcome),
         ["next"] => step(outcome),
-        ["pop"] => "the head of the queue goes".to_owned(),
+        ["pop"] => "the head of the queue is removed".to_owned(),
         ["fail", write, error, _] => format!("{} failed: {}", failed(write), error_of(error)),
         ["unsettle"] => "a command timed out, and may still be executed".to_owned(),
         ["settled"] => "no command that timed out can be executed any more".to_owned(),
@@ -130,31 +133,31 @@ fn said(call: &Call<'_>) -> String {
             format!("the device reports the zone: {}, write pointer at {pointer}", class.to_lowercase())
         }
         ["resync-failed"] => "the device could not report the zone".to_owned(),
-        ["read-back", write, ..] => format!("{} is to be read back", failed(write)),
+        ["read-back", write, ..] => format!("{} will be read back", failed(write)),
         ["take-covered"] => "read back".to_owned(),
-        ["was-read-back", "found"] => "it is there".to_owned(),
-        ["was-read-back", _] => "it is not there".to_owned(),
+        ["was-read-back", "found"] => "found".to_owned(),
+        ["was-read-back", _] => "not found".to_owned(),
         ["starve", error] => format!("the first write waits for a free zone: {}", error_of(error)),
         ["feed"] => "a zone may be free: the first write is tried again".to_owned(),
-        ["give-up"] => "the first write is given up".to_owned(),
-        ["doubt"] => "the zone may have changed: the device has to be asked".to_owned(),
-        ["distrust"] => "the write pointer is in doubt: the device has to be asked".to_owned(),
+        ["give-up"] => "gives up on the first write".to_owned(),
+        ["doubt"] => "the zone may have changed: the device must report it".to_owned(),
+        ["distrust"] => "the write pointer is in doubt: the device must report it".to_owned(),
         ["managed", "-"] => "the reset or finish failed".to_owned(),
         ["managed", pointer] => format!("the reset or finish succeeded, write pointer at {pointer}"),
-        ["hold"] => format!("all zones are to be reset; {ABORTED}"),
-        ["pause"] => "the write mode is to be switched".to_owned(),
+        ["hold"] => format!("all zones will be reset; {ABORTED}"),
+        ["pause"] => "the write mode will be switched".to_owned(),
         ["release", _] => "the zone is released".to_owned(),
         _ => call.call.to_owned(),
     }
 }
 
-/// The next step of a zone.
+/// Describes the next step of a zone.
 fn step(next: &str) -> String {
     match next {
-        "Nothing" => "nothing goes out",
+        "Nothing" => "nothing to issue",
         "Resync" => "zone report requested",
         "Settle" => "the device is asked to settle commands that timed out",
-        "ReadBack" => "what a failed write may have left is read back",
+        "ReadBack" => "the range of a failed write is read back",
         "Held" => "the zone is quiet",
         // A command or an error, with its numbers.
         next => return format!("next: {next}"),
@@ -162,9 +165,10 @@ fn step(next: &str) -> String {
     .to_owned()
 }
 
-const ABORTED: &str = "writes that wait are aborted";
+const ABORTED: &str = "waiting writes are aborted";
 
-/// A request as the record has it: `8+16` with an `m` if the write may share a command, `alone:8+16`, `append+16`, or an operation.
+/// Describes a request of the record: `8+16`, with `m` if the write may be merged, `alone:8+16`,
+/// `append+16`, or an operation.
 fn request(item: &str) -> String {
     match item.trim_end_matches('m').rsplit_once('+') {
         Some(("append", sectors)) => format!("append of {sectors} sectors"),
@@ -175,7 +179,7 @@ fn request(item: &str) -> String {
     }
 }
 
-/// A failed write as the record has it: `positional:8+16`.
+/// Describes a failed write of the record: `positional:8+16`.
 fn failed(write: &str) -> String {
     let (addressed, range) = write.split_once(':').unwrap_or(("", write));
     let kind = match addressed {
@@ -195,15 +199,15 @@ fn decided(fate: &Fate) -> String {
     let Fate { at, sectors, covered, .. } = fate;
     let error = fate.error.map_or_else(|| "no free zone".to_owned(), |error| error.to_string());
     let what = match fate.decision {
-        Decision::Redrive => "not executed, sent again".to_owned(),
-        Decision::Verify => format!("read back: the pointer has passed {covered} of them"),
-        Decision::Fail if *covered > 0 => format!("{error}; the pointer has passed {covered} of them"),
+        Decision::Redrive => "not executed, resubmitted".to_owned(),
+        Decision::Verify => format!("read back: {covered} of them are below the write pointer"),
+        Decision::Fail if *covered > 0 => format!("{error}; {covered} of them are below the write pointer"),
         Decision::Fail => error,
         Decision::Torn => format!("{error}; {covered} sectors of the append are garbage in the zone"),
-        Decision::Lost => "a write before it was lost".to_owned(),
-        Decision::Refuse => "the zone takes no writes any more".to_owned(),
+        Decision::Lost => "an earlier write was lost".to_owned(),
+        Decision::Refuse => "the zone no longer accepts writes".to_owned(),
         Decision::Unknown => format!("fate unknown: {error}"),
-        Decision::GiveUp => format!("given up after several tries: {error}"),
+        Decision::GiveUp => format!("gave up after several attempts: {error}"),
     };
     format!("{sectors} sectors at {at}: {what}")
 }
