@@ -144,7 +144,7 @@ fn sync_makes_everything_durable_at_once() {
     assert_eq!(fs::read(mounted.at("d/f")).unwrap(), bytes(4, 70_000));
     mounted.end();
     let said = program::run(place.home(), "sync m").refused(1);
-    assert!(said.contains("no `zonal mount` has it"), "{said}");
+    assert!(said.contains("not mounted by `zonal mount`"), "{said}");
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn what_cannot_be_mounted_is_said_in_one_line() {
         ("mount image:d.img m -o scratch", 4, "there is data on it"),
         ("mount null:size=1G,zone_size=4M m", 4, "it keeps no data"),
         ("mount sim:smr-hdd-30t m", 4, "virtual time"),
-        ("unmount m", 1, "no `zonal mount` has it"),
+        ("unmount m", 1, "not mounted by `zonal mount`"),
     ] {
         let refused = program::run(place.home(), line).refused(code);
         assert!(refused.contains(said), "{line}: {refused}");
@@ -294,7 +294,7 @@ fn directory_that_is_bound_to_another_is_unmounted_alone() {
     let said = unmount("other");
     assert!(said.status.success(), "{said:?}");
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(said.contains("other: unmounted; it is still at ") && said.contains("/m"), "{said}");
+    assert!(said.contains("other: unmounted; still mounted at ") && said.contains("/m"), "{said}");
     assert_eq!(fs::read(place.dir().join("a")).unwrap(), b"there");
     assert!(unmount("m").status.success());
     place.check();
@@ -339,7 +339,7 @@ fn space_and_files_are_the_same_with_a_mount_and_without() {
     assert_eq!((told["used"].as_u64(), told["files"].as_u64()), (Some(5 << 20), Some(6)), "{told}");
     let line = place.zonal("df image:d.img");
     assert!(line.starts_with("image:d.img: 5 MiB used (") && line.ends_with("; 6 files\n"), "{line}");
-    assert!(program::run(place.home(), "df m").refused(1).contains("no `zonal mount` has it"));
+    assert!(program::run(place.home(), "df m").refused(1).contains("not mounted by `zonal mount`"));
 }
 
 #[test]

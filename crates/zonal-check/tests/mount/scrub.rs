@@ -155,7 +155,7 @@ fn scrub_that_is_stopped_continues_after_the_next_mount() {
 fn scrub_needs_a_mount() {
     let place = MountPlace::new("128M");
     let said = program::run(place.home(), "scrub m").refused(1);
-    assert!(said.ends_with("m: no `zonal mount` has it"), "{said}");
+    assert!(said.ends_with("m: not mounted by `zonal mount`"), "{said}");
     // A read-only mount can be scrubbed, too, but its result is not recorded.
     let mounted = place.mount("ro");
     assert!(place.zonal("scrub m --share 100").contains("nothing is damaged"));

@@ -1,4 +1,4 @@
-//! `zonal info`: what a device is, and how it would be written to.
+//! `zonal info`: properties of a device and its write mode.
 
 use super::mode::object_of;
 use super::plugs::Target;
@@ -14,7 +14,7 @@ use zonal_io::volume::{SetBy, WriteMode};
 
 /// Show the properties of a device and its write mode
 ///
-/// If a running process has the device open, that process describes it.
+/// If a running process has the device open, the process provides them.
 #[derive(Args, Debug)]
 pub(crate) struct Info {
     /// Device name; see `zonal help devices`
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Info, out: &mut dyn Write) -> Result<(), Failure> 
     Ok(())
 }
 
-/// A device, the mode that suits it, and why.
+/// Properties of a device, its default mode, and the reason for that mode.
 fn of_device(info: &DeviceInfo) -> Result<(DeviceFacts, String, String), Failure> {
     let (mode, reason) = match Kept::of(&info.name)?.mode {
         Some(mode) => (mode, SetBy::Kept.name()),
@@ -54,14 +54,14 @@ fn of_device(info: &DeviceInfo) -> Result<(DeviceFacts, String, String), Failure
     Ok((DeviceFacts::from(info), mode.name().to_owned(), reason.to_owned()))
 }
 
-/// The same of a device that a running process has open, with the mode in force.
+/// Properties of a device that a running process has open, with the mode in force and its reason.
 fn of_process(name: &str) -> Option<(DeviceFacts, String, String)> {
     let path = Target::of_device(name).find().ok()?;
     let facts = control::info(&path).ok()?;
     Some((facts.device, facts.mode, facts.reason))
 }
 
-/// The size of a last zone that is smaller than the others, which a drive may have.
+/// Describes the last zone if it is smaller than the others.
 fn last_zone(facts: &DeviceFacts) -> String {
     match facts.size % facts.zone_size {
         0 => String::new(),
@@ -70,7 +70,7 @@ fn last_zone(facts: &DeviceFacts) -> String {
     }
 }
 
-/// The facts as names and values for people.
+/// Names and values to print.
 fn lines(facts: &DeviceFacts) -> Vec<(&'static str, String)> {
     let limit = |n: u32| if n == 0 { "no limit".to_owned() } else { n.to_string() };
     let size = |bytes: u64| if bytes == 0 { "none".to_owned() } else { human(bytes) };

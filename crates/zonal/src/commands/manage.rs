@@ -18,15 +18,15 @@ pub(crate) struct Zones {
     device: String,
     #[command(flatten)]
     range: ZoneRange,
-    // Each command has a help text of its own for this.
+    // Each command sets its own help text.
     #[arg(long, conflicts_with_all = ["offset", "count", "length", "zone"])]
     all: bool,
-    /// Print the zones that were changed
+    /// Print the changed zones
     #[arg(long, short)]
     verbose: bool,
 }
 
-/// Zones that lose data.
+/// Zones of a device, with consent to losing their data.
 #[derive(Args, Debug)]
 pub(crate) struct Overwritten {
     #[command(flatten)]
@@ -72,9 +72,9 @@ fn run_on(
             writeln!(out, "{}: zone {zone}: {}", device.info().name, operation(action).name())?;
         }
     }
-    // The device may keep states in a cache like data.
+    // The states of zones may be in the volatile cache.
     devices::run(device, Op::Flush, Sector(0))
-        .map_err(|e| anyhow!("{}: cannot make it durable: {e}", device.info().name))?;
+        .map_err(|e| anyhow!("{}: the change may not be durable: cannot flush: {e}", device.info().name))?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! `zonal mode`: the write mode of a running process and its other options, and options that are kept for a device.
+//! `zonal mode`: write mode and options of a running process, and options kept for a device.
 
 use super::plugs::Target;
 use crate::devices;
@@ -11,18 +11,19 @@ use std::path::Path;
 use zonal_io::control::{self, VolumeFacts};
 use zonal_io::volume::{OptionChanges, SwitchError, WriteMode};
 
-/// Show or change the write mode and options of a running process, or keep them for a device
+/// Show or change the write mode and options of a process or a device
 ///
-/// A switch of the mode stops issuing, waits for what is in flight, and continues in the new mode. What waits and what arrives
-/// meanwhile keeps its order. If what is in flight does not end within a second, the answer says that the new mode is still
-/// to come.
+/// A switch of the mode stops issuing, waits for the commands in flight, and continues in the new
+/// mode. Waiting and arriving writes keep their order. If the commands in flight do not complete
+/// within a second, the answer says that the switch is pending.
 ///
-/// Options are mode, merge, qd1_quantum, window, force, nr_requests, budget and park, with values as `zonal bench` takes
-/// them; merge and force are yes or no. A running process changes all of them but the budget;
-/// the modes direct and zone-lock are chosen when the device is opened, and stay.
+/// The options are mode, merge, qd1_quantum, window, force, nr_requests, budget and park, with the
+/// values of `zonal bench`; merge and force are yes or no. A running process can change all of them
+/// but the budget. The modes direct and zone-lock are fixed when the device is opened.
 ///
-/// What is kept for a device counts for every later command that writes to it, unless an option of that command says
-/// otherwise. It lies in zonal/devices.toml in $XDG_CONFIG_HOME, or else in ~/.config.
+/// Options kept with --keep apply to every later command that writes to the device, unless its own
+/// options override them. They are stored in zonal/devices.toml in $XDG_CONFIG_HOME, or else in
+/// ~/.config.
 #[derive(Args, Debug)]
 pub(crate) struct Mode {
     #[command(flatten)]
@@ -30,13 +31,13 @@ pub(crate) struct Mode {
     /// Set an option, or switch to a mode: per-zone, qd1, pipelined or append; see `zonal help modes`
     #[arg(long, value_name = "MODE|OPTION=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
-    /// Switch to pipelined also on a device that does not promise to keep the order of writes
+    /// Switch to pipelined even if the device does not guarantee the order of writes
     #[arg(long, requires = "set")]
     force: bool,
-    /// Keep what is set for this device, whether a process has it open or not
+    /// Keep the settings for this device, whether or not a process has it open
     #[arg(long, requires = "set", requires = "device")]
     keep: bool,
-    /// Keep nothing more for this device
+    /// Remove the kept options of this device
     #[arg(long, conflicts_with_all = ["set", "socket"], requires = "device")]
     forget: bool,
     /// Print one JSON object
@@ -44,12 +45,12 @@ pub(crate) struct Mode {
     json: bool,
 }
 
-/// `OPTION=VALUE`, or a mode alone.
+/// Parses `OPTION=VALUE`, or a mode alone.
 fn setting(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').unwrap_or(("mode", text));
     match OptionChanges::default().set(name, value) {
         Ok(()) => Ok((name.to_owned(), value.to_owned())),
-        // Of a mode without its option's name, the mode alone is what is wrong.
+        // A word without `=` is a mode: report the mode as invalid.
         Err(_) if !text.contains('=') => Err(text.parse::<WriteMode>().unwrap_err().to_string()),
         Err(error) => Err(error.to_string()),
     }
@@ -76,7 +77,7 @@ pub(crate) fn run(arguments: &Mode, out: &mut dyn Write) -> Result<(), Failure> 
         }
         (Err(nobody), _) => return Err(nobody),
     };
-    // Of a process that runs, a budget that is to be kept counts from the next one on.
+    // A running process cannot change its budget; a kept one applies from the next process on.
     let budget = if arguments.keep { changes.budget.take() } else { None };
     let facts =
         if changes.is_empty() { control::info(&path)? } else { control::set_options(&path, &changes)? };
@@ -88,7 +89,7 @@ pub(crate) fn run(arguments: &Mode, out: &mut dyn Write) -> Result<(), Failure> 
     show(arguments, &facts, &kept, out)
 }
 
-/// The name by which options of a process's device are kept: its directory may be another than ours.
+/// Key of the kept options of a process's device. Its working directory may differ from ours.
 fn key_of_process(facts: &VolumeFacts) -> String {
     let directory = format!("/proc/{}/cwd", facts.pid);
     key_of(&facts.device.name, Path::new(&directory))
@@ -112,7 +113,7 @@ fn show(
     let (mode, reason) = (&facts.mode, &facts.reason);
     match &facts.pending {
         Some(pending) => {
-            writeln!(out, "{pending}: once what is in flight has ended; until then {mode}: {reason}")?;
+            writeln!(out, "{pending}: pending until the commands in flight complete; now {mode}: {reason}")?;
         }
         None => writeln!(out, "{mode}: {reason}")?,
     }
@@ -125,7 +126,7 @@ fn show(
     Ok(())
 }
 
-/// Options as one JSON object of texts.
+/// Options as a JSON object of strings.
 pub(crate) fn object_of(changes: &OptionChanges) -> serde_json::Value {
     let pairs = changes.pairs().into_iter().map(|(key, value)| (key.name().to_owned(), value.into()));
     serde_json::Value::Object(pairs.collect())

@@ -1,4 +1,4 @@
-//! `zonal plugs`: the active plugs of a running process.
+//! `zonal plugs`: active write plugs of a running process.
 
 use super::mount::place::elsewhere;
 use crate::exit::{Exit, Failure};
@@ -15,13 +15,14 @@ use zonal_io::volume::PlugStatus;
 
 /// Show the active write plugs of a running process
 ///
-/// The format is that of the kernel's `zone_wplugs`. A plug is active while its zone is partly written, or writes to it are in flight
-/// or queued. Offsets are 512-byte sectors from the start of the zone.
+/// The format is that of the kernel's `zone_wplugs`. A plug is active while its zone is partly
+/// written, or has writes in flight or waiting. Offsets are 512-byte sectors from the start of the
+/// zone.
 #[derive(Args, Debug)]
 pub(crate) struct Plugs {
     #[command(flatten)]
     target: Target,
-    /// Show them again every SECONDS, until the process ends
+    /// Repeat every SECONDS, until the process ends
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = seconds)]
     watch: Option<Duration>,
     /// Print one JSON array
@@ -29,10 +30,11 @@ pub(crate) struct Plugs {
     json: bool,
 }
 
-/// Which process.
+/// Process that has a device open.
 #[derive(Args, Debug)]
 pub(crate) struct Target {
-    /// Device name, as the process opened it, or a directory of `zonal mount`; optional for reading if only one device is open
+    /// Device name as the process opened it, or directory of a `zonal mount`; optional for reading
+    /// if only one device is open
     #[arg(conflicts_with = "socket")]
     device: Option<String>,
     /// Control socket of the process
@@ -42,38 +44,38 @@ pub(crate) struct Target {
 
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds".to_owned())?;
-    // Below this it would do nothing but ask.
+    // A shorter interval would be a busy loop.
     if seconds < 0.01 {
-        return Err("less than 0.01 seconds".to_owned());
+        return Err("the minimum is 0.01 seconds".to_owned());
     }
     Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())
 }
 
 impl Target {
-    /// The process that has this device open.
+    /// Target for the process that has this device open.
     pub(crate) fn of_device(name: &str) -> Target {
         Target { device: Some(name.to_owned()), socket: None }
     }
 
-    /// The device, if it was named.
+    /// Returns the device, if it was named.
     pub(crate) fn device(&self) -> Option<&str> {
         self.device.as_deref()
     }
 
-    /// Refuses a target that was left out: `command` would change whichever process is the only one.
+    /// Refuses a missing target: `command` would change whichever process is the only one.
     pub(crate) fn check_named(&self, command: &str) -> Result<(), Failure> {
         if self.device.is_some() || self.socket.is_some() {
             return Ok(());
         }
         let open: Vec<String> = living()?.map(|(_, name)| name).collect();
         let open = match open.is_empty() {
-            true => "no running process has one open".to_owned(),
-            false => format!("open are {}", names(open.into_iter())),
+            true => "no running process has one open; start one with `zonal bench`, `zonal mount` or `zonal serve`".to_owned(),
+            false => format!("open: {}", names(open.into_iter())),
         };
         Err(Failure::usage(format!("{command} needs a device; {open}")))
     }
 
-    /// The one socket that is meant.
+    /// Returns the socket of the only process that matches.
     pub(crate) fn find(&self) -> Result<PathBuf, Failure> {
         if let Some(path) = &self.socket {
             return Ok(path.clone());
@@ -85,13 +87,13 @@ impl Target {
         let (mut found, others): (Vec<_>, Vec<_>) = living()?.partition(|(_, name)| is_meant(name));
         match (found.len(), &self.device) {
             (1, _) => Ok(found.remove(0).0.path),
-            (0, None) => Err(anyhow!("no running process has a device open").into()),
+            (0, None) => Err(anyhow!("no running process has a device open; open one with `zonal bench`, `zonal mount` or `zonal serve`").into()),
             (0, Some(device)) if others.is_empty() => {
-                Err(anyhow!("{device}: no running process has it open").into())
+                Err(anyhow!("{device}: no running process has it open; open it with `zonal bench`, `zonal mount` or `zonal serve`").into())
             }
             (0, Some(device)) => {
                 let names = names(others.iter().map(|(_, name)| name.clone()));
-                Err(anyhow!("{device}: no running process has it open by this name; open are {names}").into())
+                Err(anyhow!("{device}: no running process has it open by this name; open: {names}").into())
             }
             _ => {
                 let names = names(found.iter().map(|(endpoint, name)| {
@@ -103,28 +105,30 @@ impl Target {
                     }
                 }));
                 let error =
-                    anyhow!("several fit, name one by its device, its directory or --socket: {names}");
+                    anyhow!("several processes match; name the device, the directory or the --socket of one: {names}");
                 Err(Failure { exit: Exit::Usage, error })
             }
         }
     }
 }
 
-/// Processes that have a device open, with the names that they opened them by.
+/// Processes that have a device open, with the names by which they opened it.
 fn living() -> Result<impl Iterator<Item = (Endpoint, String)>, Failure> {
-    // A process that ends or stalls between the two questions is not the process looked for.
+    // A process that ends or stalls between the two queries does not count.
     Ok(control::list()?.into_iter().filter_map(|endpoint| {
         let facts = control::info(&endpoint.path).ok()?;
         Some((endpoint, facts.device.name))
     }))
 }
 
-/// Whether `asked` is the device that was opened as `name`: a path names an image with and without its kind.
+/// True if `asked` names the device that was opened as `name`. A path names an image with and
+/// without its kind.
 fn is_name(asked: &str, name: &str) -> bool {
     asked == name || name.strip_prefix("image:") == Some(asked)
 }
 
-/// The directory at which a process has mounted what `name` says, which is that directory, one in it, or the device.
+/// Finds the mount that `name` refers to by its directory, a directory in it, or its device.
+/// Returns the directory and the process.
 pub(crate) fn mount_of(name: &Path) -> Result<(PathBuf, Endpoint), Failure> {
     let shown = || shown_word(name.as_os_str());
     if let Some(dir) = std::fs::canonicalize(name).ok().filter(|dir| dir.is_dir()) {
@@ -138,45 +142,47 @@ pub(crate) fn mount_of(name: &Path) -> Result<(PathBuf, Endpoint), Failure> {
     mounted.ok_or_else(|| no_mount(name, &shown()).into())
 }
 
-/// Why a name is none of a running `zonal mount`.
+/// Explains why `name` is not a running `zonal mount`.
 fn no_mount(name: &Path, shown: &str) -> anyhow::Error {
     match rustix::fs::statfs(name) {
         Err(Errno::NOTCONN) => anyhow!(
-            "{shown}: the process of the mount there was killed; `umount`, or the next `zonal mount` there, clears it away"
+            "{shown}: the process of the mount was killed; clear the mount away with `umount {shown}`, or with another `zonal mount` there"
         ),
         Err(Errno::NOENT) => {
-            anyhow!("{shown}: there is no such directory, nor has a `zonal mount` a device of this name")
+            anyhow!("{shown}: no such directory, and no `zonal mount` of a device with this name")
         }
-        _ => anyhow!("{shown}: no `zonal mount` has it"),
+        _ => anyhow!("{shown}: not mounted by `zonal mount`"),
     }
 }
 
-/// What a process that serves a mounted directory tells the number of its file system as, while it is mounted.
+/// Key of the number of the mounted file system, which the serving process reports while it is
+/// mounted.
 pub(crate) const MOUNTED: &str = "mounted_device";
 
-/// The key under which it tells whether it was opened to be read.
+/// Key of a bool: true if the mount was opened for reading.
 pub(crate) const READ_ONLY: &str = "mounted_read_only";
 
-/// The control socket of the process that serves a mounted directory.
+/// Returns the control socket of the process that serves a mounted directory.
 pub(crate) fn endpoint_of(dir: &Path) -> Option<Endpoint> {
-    // Its number is the same wherever the directory was moved to, and is that of what is on top.
+    // The number stays the same if the mount is moved, and is that of the topmost mount.
     let device = std::fs::metadata(dir).ok()?.dev();
     let mut endpoints = control::list().unwrap_or_default().into_iter();
     endpoints.find(|endpoint| mounted_device(endpoint) == Some(device))
 }
 
-/// The number of the file system that a process has mounted, if it has. While it tells the number, no other file system has it.
+/// Returns the number of the file system that a process has mounted, if any. While the process
+/// reports it, no other file system has the number.
 pub(crate) fn mounted_device(endpoint: &Endpoint) -> Option<u64> {
     control::files(&endpoint.path).ok()??.get(MOUNTED)?.as_u64()
 }
 
-/// The same, if `name` is such a directory.
+/// Returns the control socket for a mounted directory `name`.
 fn mounted_at(name: &str) -> Option<PathBuf> {
     let dir = std::fs::canonicalize(name).ok().filter(|dir| dir.is_dir())?;
     endpoint_of(&dir).map(|endpoint| endpoint.path)
 }
 
-/// Devices that are named in an error.
+/// Maximum number of devices named in an error.
 const NAMED_MAX: usize = 8;
 
 fn names(of: impl ExactSizeIterator<Item = String>) -> String {
@@ -201,7 +207,7 @@ pub(crate) fn run(arguments: &Plugs, out: &mut dyn Write) -> Result<(), Failure>
         out.flush()?;
         std::thread::sleep(pause);
         let plugs = match control::plugs(&path) {
-            // There is no answer any more: the process has ended, which is what was waited for.
+            // No answer: the process has ended, and so does the watch.
             Err(ControlError::Io { .. }) => return Ok(()),
             plugs => plugs?,
         };

@@ -1,4 +1,4 @@
-//! `zonal scrub`.
+//! `zonal scrub`: verifies the data of a mount.
 
 use super::mount::place::elsewhere;
 use super::plugs::mount_of;
@@ -17,22 +17,24 @@ use std::time::Duration;
 use zonal_fuse::scrub::ScrubStatus;
 use zonal_io::control::{self, ScrubOrder, ScrubQuery};
 
-/// How often it is asked how far a scrub is.
+/// Interval of progress queries.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Read and verify all data of a mount, while it is in use
 ///
-/// Metadata come first, and then data in the order of the drive. What is damaged gets a line with the path of the file. The exit is 3 then.
-/// Ctrl-C stops it; the next scrub continues there, also after another mount. A scrub whose command was killed runs on, and the next
-/// command shows it.
+/// Metadata is verified first, then data in the order of the drive. Each damaged piece is printed
+/// on a line with the path of its file, and the exit code is 3.
+///
+/// Ctrl-C stops the scrub; the next one continues there, even after a remount. If the command is
+/// killed, the scrub goes on, and the next command shows it.
 #[derive(Args, Debug)]
 pub(crate) struct Scrub {
     /// The directory, or the device
     dir: PathBuf,
-    /// Percent of the drive's time that it takes, at most
+    /// Maximum percentage of the drive's time that it takes
     #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]
     share: u8,
-    /// Begin at the beginning, wherever the last one stopped
+    /// Start from the beginning, wherever the last scrub stopped
     #[arg(long)]
     restart: bool,
 }
@@ -40,15 +42,16 @@ pub(crate) struct Scrub {
 pub(crate) fn run(arguments: &Scrub, out: &mut dyn Write) -> Result<(), Failure> {
     let Scrub { dir, share, restart } = arguments;
     let (found, endpoint) = mount_of(dir)?;
-    // Everything is verified, also if a directory in it was named: the lines name the mount's root.
+    // Everything is verified even if a directory below the root was named, so the messages name the
+    // root of the mount.
     let root = std::fs::metadata(&found).ok().and_then(|found| elsewhere(found.dev())).unwrap_or(found);
     let is_root = std::fs::canonicalize(dir).is_ok_and(|dir| dir == root);
     let name = shown_word(if is_root { dir } else { &root }.as_os_str());
-    let interrupt = Interrupt::listen().context("cannot listen to signals")?;
+    let interrupt = Interrupt::listen().context("cannot handle signals")?;
     let flag = interrupt.flag();
     let mut progress = Progress::new("scrub");
     let mut order = if *restart { ScrubOrder::Restart } else { ScrubOrder::Start };
-    // What earlier commands were told is not told again.
+    // Skip the findings that earlier commands have printed.
     let mut from =
         ask(&endpoint.path, ScrubQuery { order: ScrubOrder::Look, share: *share, from: u64::MAX })?.next;
     loop {
@@ -73,10 +76,10 @@ pub(crate) fn run(arguments: &Scrub, out: &mut dyn Write) -> Result<(), Failure>
 
 fn ask(socket: &Path, query: ScrubQuery) -> Result<ScrubStatus, Failure> {
     let told = control::scrub(socket, query)?.ok_or_else(|| anyhow!("the process has nothing to scrub"))?;
-    Ok(serde_json::from_value(told).context("the process answers what is no scrub")?)
+    Ok(serde_json::from_value(told).context("invalid answer from the process")?)
 }
 
-/// What is said of a scrub that runs no more.
+/// Reports a scrub that is no longer running.
 fn ended(
     name: &str,
     status: &ScrubStatus,
@@ -89,8 +92,7 @@ fn ended(
     }
     let seen = human(*bytes);
     if ended.is_none() {
-        let left =
-            format!("{seen} of {} are verified, and the next scrub continues there", human(*total_bytes));
+        let left = format!("{seen} of {} verified; the next scrub continues there", human(*total_bytes));
         interrupt.check(|| left.clone())?;
         return Err(anyhow!("{name}: stopped by another command; {left}").into());
     }
@@ -105,6 +107,7 @@ fn ended(
 
 fn show(progress: &mut Progress, status: &ScrubStatus) {
     let ScrubStatus { bytes, total_bytes, damaged, .. } = status;
-    // A scrub that continues an earlier one has its bytes from there as well: their rate is of this command.
+    // A continued scrub also counts the bytes of earlier commands, but `elapsed` is of this
+    // command.
     progress.show(|elapsed| format!("{}, {damaged} damaged", amount(*bytes, *total_bytes, elapsed)));
 }

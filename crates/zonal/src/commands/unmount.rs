@@ -1,4 +1,4 @@
-//! `zonal unmount`, and `zonal sync`.
+//! `zonal unmount` and `zonal sync`.
 
 use super::mount::place::elsewhere;
 use super::plugs::{mount_of, mounted_device};
@@ -16,8 +16,9 @@ use zonal_fuse::mount::{IfBusy, unmount};
 
 /// Unmount a file system
 ///
-/// All that was written is on the device when this ends. A directory that is in use stays mounted. Where
-/// `mount --bind` has given it a second directory, this one goes, and the process of the mount goes with the last.
+/// When the command ends, everything written is on the device. A directory in use stays mounted. If
+/// `mount --bind` has mounted the file system at a second directory, only this one is unmounted,
+/// and the process of the mount ends with the last one.
 #[derive(Args, Debug)]
 pub(crate) struct Unmount {
     /// The directory, or the device
@@ -26,14 +27,14 @@ pub(crate) struct Unmount {
 
 /// Make everything written to a mount durable
 ///
-/// `sync` does that for no FUSE file system: the kernel does not pass it on.
+/// The `sync` of the system does not do that: the kernel does not pass it on to FUSE file systems.
 #[derive(Args, Debug)]
 pub(crate) struct Sync {
     /// The directory, or the device
     dir: PathBuf,
 }
 
-/// Time after which a process that does not end is asked where it is mounted.
+/// Time after which a process that has not ended is asked for other mounts.
 const ASK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 pub(crate) fn run(arguments: &Unmount) -> Result<(), Failure> {
@@ -41,22 +42,23 @@ pub(crate) fn run(arguments: &Unmount) -> Result<(), Failure> {
     let (dir, endpoint) = mount_of(&arguments.dir)?;
     let process = Pid::from_raw(endpoint.pid as i32).ok_or_else(|| anyhow!("{}: process 0", name()))?;
     let process = pidfd_open(process, PidfdFlags::empty()).with_context(name)?;
-    // What cannot be written is told here: after the unmount there is no caller to tell.
+    // Errors of writing are reported here: after the unmount there is no caller left.
     let synced = sync_dir(&dir);
     unmount(&dir, IfBusy::Refuse).map_err(|error| match error.is_busy() {
-        true => anyhow!("{}: it is in use", name()),
+        true => anyhow!("{}: in use; close its open files and directories, and try again", name()),
         false => anyhow::Error::new(error).context(name()),
     })?;
-    // The device is free for others once the process has ended. Where the directory was mounted at another one as well, the process
-    // serves that one still. It tells both, and is asked again in case it could not answer.
+    // The device is free for others once the process has ended. If the file system is also mounted
+    // at another directory, the process goes on serving that. It reports its mounts, and is asked
+    // repeatedly in case it could not answer.
     while poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&ASK_EVERY)).with_context(name)? == 0 {
         if let Some(other) = mounted_device(&endpoint).and_then(elsewhere) {
             let other = shown_word(other.as_os_str());
-            let _ = writeln!(std::io::stderr(), "zonal: {}: unmounted; it is still at {other}", name());
+            let _ = writeln!(std::io::stderr(), "zonal: {}: unmounted; still mounted at {other}", name());
             break;
         }
     }
-    synced.with_context(|| format!("{}: unmounted, but not all that was written is there", name()))?;
+    synced.with_context(|| format!("{}: unmounted, but not everything written is durable", name()))?;
     Ok(())
 }
 
@@ -66,13 +68,14 @@ pub(crate) fn run_sync(arguments: &Sync) -> Result<(), Failure> {
     Ok(sync_dir(&dir).with_context(name)?)
 }
 
-/// Makes everything under a mounted directory durable: what the kernel has cached, and what the file system has.
+/// Makes everything below a mounted directory durable: the kernel's page cache, and the file
+/// system.
 pub(super) fn sync_dir(dir: &Path) -> std::io::Result<()> {
     let dir: OwnedFd =
         rustix::fs::open(dir, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    // A program that was killed while it told the size or the times of a file leaves this error for who syncs next. It says
-    // nothing of data, and the kernel tells it once.
+    // A program killed while it updated the size or times of a file leaves EINTR for the next sync.
+    // The error does not concern data, and the kernel reports it once.
     rustix::io::retry_on_intr(|| rustix::fs::syncfs(&dir))?;
-    // Of the root, that is of everything.
+    // An fsync of the root covers the whole file system.
     Ok(rustix::io::retry_on_intr(|| rustix::fs::fsync(&dir))?)
 }

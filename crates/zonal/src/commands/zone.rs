@@ -1,4 +1,4 @@
-//! `zonal zone`: zones as a failing head makes them, of a running process or of an image.
+//! `zonal zone`: simulates a failing head by changing zones of a running process or of an image.
 
 use super::plugs::Target;
 use crate::devices::{self, Overwrite};
@@ -15,17 +15,18 @@ use zonal_io::device::set_zones;
 
 /// Set zones of an emulated drive read-only or offline, or restore them
 ///
-/// This is how zones behave below a failing head. The change takes effect at once, in the process that has the drive open, and is
-/// reported to it as an event of the drive; commands in flight are executed before or after it. The image of a drive that is not open
-/// is changed permanently.
+/// Simulates a failing head. If a process has the drive open, the change takes effect there at
+/// once, and the drive reports it as an event; commands in flight are executed before or after it.
+/// Otherwise the image is changed permanently.
 ///
-/// A read-only zone keeps its data. When it is restored, it is empty, closed or full, by its write pointer; it stays read-only if it
-/// would be active and the drive is at its limit of active zones. An offline zone loses its data and is empty when it is restored.
+/// A read-only zone keeps its data. Restoring it makes it empty, closed or full, by its write
+/// pointer; it stays read-only if it would become active and the drive is at its limit of active
+/// zones. An offline zone loses its data, and is empty after restoring it.
 #[derive(Args, Debug)]
 pub(crate) struct Zone {
     #[command(flatten)]
     target: Target,
-    /// Zone number, from 0, or the first and the last of a range
+    /// Number of a zone, starting at 0, or first and last number of a range
     #[arg(long, value_name = "ZONE[-ZONE]", required = true, value_parser = value::zones)]
     zone: RangeInclusive<u32>,
     /// Condition: read-only, offline or restored
@@ -69,6 +70,6 @@ fn set_closed(
     };
     set_zones(&*device, zones, to).map_err(|e| anyhow!("{}: {e}", device.info().name))?;
     devices::run(&*device, Op::Flush, Sector(0))
-        .map_err(|e| anyhow!("{}: cannot make it durable: {e}", device.info().name))?;
+        .map_err(|e| anyhow!("{}: the change may not be durable: cannot flush: {e}", device.info().name))?;
     Ok(())
 }
