@@ -88,7 +88,7 @@ fn calibrations_that_cannot_be_are_refused_before_anything_is_written() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     let said = refused(dir, "calibrate sim:zns-1t -o nowhere/p.toml", 2);
-    assert!(said.contains("nowhere/p.toml: there is no directory for it"), "{said}");
+    assert!(said.contains("nowhere/p.toml: its directory does not exist"), "{said}");
     let said = refused(dir, "calibrate sim:zns-1t -o p.toml --base smr-hdd-30t", 2);
     assert!(said.contains("profile smr-hdd-30t is for a disk, but the drive is flash"), "{said}");
     let said = refused(dir, "calibrate sim:smr-hdd-30t,size=8G -o p.toml", 2);

@@ -652,7 +652,7 @@ fn bench_reports_a_failing_job() {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(FAILED), "{error}");
     assert!(error.starts_with("zonal: job a: append of 2048 sectors at sector 262144 failed: "), "{error}");
-    assert!(error.trim_end().ends_with("; the job does not look at zones, zonemode=zbd would"), "{error}");
+    assert!(error.trim_end().ends_with("; the job ignores zones, try zonemode=zbd"), "{error}");
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("a: (groupid=0, jobs=1): err= 5"), "{text}");
     assert!(
@@ -700,7 +700,7 @@ fn plugs_and_stat_look_into_a_running_bench() {
     assert!(refused(dir.path(), "mode d --set direct", FAILED).contains("on an open volume"));
     refused(dir.path(), "mode d --set no-such", USAGE);
     let error = refused(dir.path(), "mode ./d", FAILED);
-    assert_eq!(error, "zonal: ./d: no running process has it open by this name; open are image:d");
+    assert_eq!(error, "zonal: ./d: no running process has it open by this name; open: image:d");
     // The drive has one opener at a time.
     let error = refused(dir.path(), "reset d --zone 9", DEVICE);
     assert_eq!(error, format!("zonal: d: in use by process {} (`zonal bench`)", bench.id()));
@@ -741,10 +741,16 @@ fn plugs_and_stat_without_a_process_say_so() {
     let dir = tempfile::tempdir().unwrap();
     for line in ["plugs", "stat", "plugs --json"] {
         let error = refused(dir.path(), line, FAILED);
-        assert_eq!(error, "zonal: no running process has a device open");
+        assert_eq!(
+            error,
+            "zonal: no running process has a device open; open one with `zonal bench`, `zonal mount` or `zonal serve`"
+        );
     }
     let error = refused(dir.path(), "plugs null:size=1G", FAILED);
-    assert_eq!(error, "zonal: null:size=1G: no running process has it open");
+    assert_eq!(
+        error,
+        "zonal: null:size=1G: no running process has it open; open it with `zonal bench`, `zonal mount` or `zonal serve`"
+    );
     let error = refused(dir.path(), "plugs --socket nowhere", FAILED);
     assert!(error.starts_with("zonal: nowhere: cannot connect: "), "{error}");
     refused(dir.path(), "plugs --watch=0", USAGE);
@@ -775,7 +781,7 @@ fn mistaken_names_are_told_with_what_to_do() {
     // A drive of many gigabytes is not read as a job file.
     zonal(dir.path(), "create big --size 4T");
     let error = refused(dir.path(), "bench --name=a --rw=write big", USAGE);
-    assert_eq!(error, "zonal: big: an image and no job file; a device is given with --device");
+    assert_eq!(error, "zonal: big: an image, not a job file; name a device with --device");
     let error = refused(dir.path(), "bench --device null: /dev/zero", USAGE);
     assert!(error.contains("more than 1048576 bytes in a job file"), "{error}");
     let error = refused(dir.path(), "info image:", DEVICE);

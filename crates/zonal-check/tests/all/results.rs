@@ -67,7 +67,7 @@ fn results_that_would_share_a_file_are_refused_before_the_run() {
     let dir = dir.path();
     let output = run(dir, &format!("bench --device sim:zns-1t {JOB} --json same --output ./same"));
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    assert!(said(&output).contains("other results go there"), "{}", said(&output));
+    assert!(said(&output).contains("other results go to the same file"), "{}", said(&output));
     assert!(!dir.join("same").exists());
 }
 

@@ -25,45 +25,49 @@ use zonal_io::volume::{WriteMode, parse_time};
 
 /// Run workloads in fio's job language
 ///
-/// What is not one of the options below belongs to the job language: job files, and options such as --rw=write, which
-/// begin a job with --name and stand before the first --name for all of them. An option of fio's that would change what
-/// a job does and is not supported here is refused. An option that cannot matter is ignored, see --list-ignored.
+/// Everything that is not an option below belongs to the job language: job files, and options such
+/// as --rw=write. --name begins a job; options before the first --name apply to all jobs. An option
+/// of fio that would change a job and is not supported here is refused. An option that cannot
+/// matter is ignored, see --list-ignored.
 #[derive(Args, Debug)]
 #[command(override_usage = "zonal bench [OPTIONS] [JOBFILE]... [--JOB-OPTION[=VALUE]]...")]
 pub(crate) struct Bench {
-    /// Run on this device, whatever the jobs name
+    /// Device to run on, whatever the jobs name
     #[arg(long, value_name = "DEVICE")]
     device: Option<String>,
-    /// Write modes to run the jobs in, one after the other [default: what suits the device]
+    /// Write modes to run the jobs in, one after the other [default: depends on the device]
     ///
-    /// They are direct, zone-lock, per-zone, qd1, pipelined and append, separated by commas. With more than one, every zone
-    /// of the device is reset before each, and a table compares them. `zonal help modes` says what they do.
+    /// The modes are direct, zone-lock, per-zone, qd1, pipelined and append, separated by commas;
+    /// `zonal help modes` explains them. With more than one, all zones of the device are reset
+    /// before each mode, and a table compares the modes.
     #[arg(long, value_name = "MODES", value_delimiter = ',')]
     write_mode: Vec<WriteMode>,
-    /// Let the device fail as this plan says while the jobs run; see docs/FAULT.md
+    /// Inject the faults of this plan while the jobs run; see docs/FAULT.md
     ///
-    /// What the jobs leave is verified on the device without faults.
+    /// The data that the jobs leave is verified on the device without faults.
     #[arg(long, value_name = "PLAN")]
     fault: Option<PathBuf>,
-    /// What each request costs the processor of its job in virtual time [default: what the drive's profile says]
+    /// CPU time of each request in virtual time [default: that of the drive's profile]
     ///
-    /// So much later a request is with the write path than it was made, and than the one before it.
+    /// A request arrives at the write path this much later than it was made, and than the one
+    /// before it.
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     host_time: Option<Nanos>,
-    /// How jobs share zones with zonemode=zbd
+    /// Rules by which jobs share zones with zonemode=zbd
     ///
-    /// By fio's rule a zone is one job's from the first of its reads and writes in flight there to the end of the last,
-    /// and a job that comes to another's zone lets all that it has in flight end, then waits. By Zonal's any number of
-    /// jobs have writes of a zone in flight; the write path keeps them in order.
+    /// With fio's rules, a zone belongs to one job from the first of its reads and writes in flight
+    /// there to the end of the last. A job that needs the zone of another one completes all its
+    /// requests in flight, then waits. With Zonal's rules, any number of jobs have writes to a zone
+    /// in flight, and the write path keeps them in order.
     #[arg(long, value_name = "RULE", value_enum, default_value = "fio")]
     host: Host,
-    /// What the jobs work with
+    /// Target of the jobs
     ///
-    /// Zones: blocks of the device itself. Fs: files, in a file system that is made on the device, which is erased; see
-    /// docs/BENCH.md.
+    /// zones: blocks of the device itself. fs: files in a file system that is made on the device,
+    /// which is erased; see docs/BENCH.md.
     #[arg(long, value_name = "TARGET", value_enum, default_value = "zones")]
     target: Target,
-    /// Write although there is a file system or a partition table on the device, which is lost
+    /// Proceed even if the device contains a file system or a partition table, which is lost
     #[arg(long, alias = "fs-overwrite")]
     yes: bool,
     /// Refuse jobs that write, and open the device for reading
@@ -75,7 +79,7 @@ pub(crate) struct Bench {
     write_path: WritePath,
     #[command(flatten)]
     record: Record,
-    /// Set an option in every job, whatever the job says; what that changes is told on standard error
+    /// Set an option in every job, whatever the job says; changes are noted on standard error
     #[arg(long, value_name = "OPTION=VALUE", value_parser = setting)]
     set: Vec<(String, String)>,
     /// Run only this section of the job files
@@ -87,20 +91,21 @@ pub(crate) struct Bench {
     /// Write the results to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write the results to this file as JSON, too
+    /// Also write the results to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write the results to this file as an HTML page too, with charts over time, which needs no other file and no network
+    /// Also write the results to this file as a self-contained HTML page with charts over time
     ///
-    /// It takes the time of every request, also where a job spares that. A file that is there is replaced if it is a
-    /// regular one and no image.
+    /// The time of every request is recorded, even if a job disables that. An existing file is
+    /// replaced if it is a regular file and not an image.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
-    /// List the options that are accepted without effect and why: those that the jobs use, or all if there is no job
+    /// List options that are accepted without effect, with the reason: those of the jobs, or all of
+    /// them without jobs
     #[arg(long)]
     list_ignored: bool,
     /// Job files, and options of the job language
-    // They are put after a `--` before clap sees them.
+    // They are moved behind a `--` before clap parses them.
     #[arg(last = true, hide = true)]
     job: Vec<String>,
 }
@@ -108,71 +113,71 @@ pub(crate) struct Bench {
 /// Format of the results.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub(crate) enum Format {
-    /// For people
+    /// Plain text
     #[value(alias = "text")]
     Normal,
-    /// As fio prints it, one object
+    /// JSON as printed by fio, one object
     Json,
-    /// The same with all latencies
+    /// JSON with all latencies
     #[value(name = "json+")]
     JsonPlus,
 }
 
-/// How jobs share zones.
+/// Rules by which jobs share zones.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 enum Host {
-    /// As fio's jobs do
+    /// fio's rules
     Fio,
-    /// As the write path allows
+    /// Only the rules of the write path
     Zonal,
 }
 
-/// What jobs work with.
+/// Target of the jobs.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 enum Target {
-    /// The zones of the device
+    /// Zones of the device
     Zones,
-    /// Files
+    /// Files in a file system
     Fs,
 }
 
-/// Which free zone the file system opens.
+/// Choice of the next free zone.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 enum Order {
-    /// The first
+    /// The one with the lowest number
     Lowest,
-    /// The next after the zone opened last
+    /// The next after the one opened last
     RoundRobin,
 }
 
-/// Where the metadata are.
+/// Place of the metadata.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 enum FsMetadata {
-    /// In memory, where they take no time of the drive
+    /// In memory, at no cost to the drive
     Memory,
-    /// On the drive, which has to keep data: a simulated one does with keep=data in its name
+    /// On the drive, which must keep data; a simulated one does with keep=data in its name
     Drive,
 }
 
-/// The file system of --target=fs.
+/// File system of --target=fs.
 #[derive(Args, Debug)]
 struct Files {
-    /// Zones that the file system has open at once [default: what the drive allows, {open-zones} at most]
+    /// Maximum open zones of the file system [default: the drive's limit, at most {open-zones}]
     #[arg(long, value_name = "ZONES")]
     fs_max_open_zones: Option<u32>,
-    /// Which free zone the file system opens
+    /// Choice of the next free zone of the file system
     #[arg(long, value_name = "ORDER", value_enum, default_value = "lowest")]
     fs_zone_order: Order,
-    /// Bytes of the largest append of the file system [default: what the drive takes, at most {unit}]
+    /// Largest append of the file system [default: the drive's limit, at most {unit}]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     fs_unit: Option<u64>,
-    /// Bytes in write buffers or in flight before the file system lets writers wait [default: {dirty}]
+    /// Bytes in write buffers and in flight before writers of files wait [default: {dirty}]
     #[arg(long, value_name = "SIZE", value_parser = size)]
     fs_dirty: Option<u64>,
-    /// Before the jobs begin, write their files until PERCENT of the file system is used
+    /// Write the files of the jobs before they begin, until PERCENT of the file system is used
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(1..=100))]
     fs_fill: Option<u8>,
-    /// Where the metadata of the file system are
+    /// Place of the metadata of the file system
     #[arg(long, value_name = "PLACE", value_enum, default_value = "memory")]
     fs_metadata: FsMetadata,
 }
@@ -226,7 +231,7 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
         note(&told);
     }
     let about = page::about(&device);
-    let interrupt = Interrupt::listen().context("cannot listen for Ctrl-C")?;
+    let interrupt = Interrupt::listen().context("cannot handle signals")?;
     let mut report = execute(arguments, jobs, &device, &interrupt)?;
     say_standings(&mut report, &device);
     write_results(arguments, &report, &about, out)?;
@@ -237,14 +242,15 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
     }
 }
 
-/// Says of simulated drives what their figures are worth.
+/// Adds notes on the accuracy of simulated drives.
 pub(crate) fn say_standings(report: &mut Report, device: &str) {
     for mode in &mut report.modes {
         mode.notes.splice(0..0, page::standings(device));
     }
 }
 
-/// The ignored options of the jobs that ask for what will be missing, or for another way to measure, with the reasons.
+/// Describes the ignored options that ask for missing output or another way of measuring, with the
+/// reasons.
 fn told(jobs: &JobFile) -> Option<String> {
     let mut reasons: Vec<(&str, BTreeSet<&str>)> = Vec::new();
     for used in jobs.ignored().iter().filter(|used| used.is_told) {
@@ -267,9 +273,9 @@ fn list_ignored(out: &mut dyn Write) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A word to the user that is no result.
+/// Prints a note that is not a result.
 fn note(text: &str) {
-    // The user need not be able to read it.
+    // Standard error may be closed.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
@@ -282,7 +288,7 @@ fn jobs(arguments: &Bench) -> Result<JobFile, Failure> {
         let bytes = bytes.or_exit(Exit::Usage)?;
         if bytes.starts_with(&zonal_io::image::format::MAGIC) {
             return Err(Failure::usage(format!(
-                "{name}: an image and no job file; a device is given with --device"
+                "{name}: an image, not a job file; name a device with --device"
             )));
         }
         parser.file_bytes(&bytes, name).or_exit(Exit::Usage)?;
@@ -312,7 +318,8 @@ fn hint(error: &JobError) -> String {
     option.map_or(String::new(), |option| format!(", did you mean `--{option}`?"))
 }
 
-/// The option of this command that a name of the job language looks like: most of it, or a word of it.
+/// Option of this command that resembles an unknown name of the job language: nearly the same, or
+/// with the name as one of its words.
 fn own_option(name: &str) -> Option<String> {
     let definition = Bench::augment_args(clap::Command::new("bench"));
     let name = name.replace('_', "-");
@@ -322,14 +329,15 @@ fn own_option(name: &str) -> Option<String> {
     found.or_else(|| nearest(&name, names.iter().copied())).map(str::to_owned)
 }
 
-/// The bytes of a job file. A file too long, such as a device, is cut after the limit, where the parser sees it.
+/// Reads a job file. A file that is too long, such as a device, is cut after the limit, which the
+/// parser detects.
 fn read_job_file(name: &str) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(name)?.take(TEXT_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// The one device of a run. Where the command line names it, the jobs are made to agree.
+/// Returns the only device of a run. A device on the command line overrides those of the jobs.
 fn device(arguments: &Bench, jobs: &mut JobFile) -> anyhow::Result<String> {
     if let Some(device) = &arguments.device {
         let same = |name: &Option<String>| name.as_ref().is_none_or(|name| name == device);
@@ -345,7 +353,7 @@ fn device(arguments: &Bench, jobs: &mut JobFile) -> anyhow::Result<String> {
         [.., None] | [None, ..] => Err(anyhow!("no device given: use --device or the job option filename")),
         [a, b, ..] => {
             let names = [a, b].map(|name| name.unwrap_or_default());
-            Err(anyhow!("the jobs name several devices, {} and {}; a run has one", names[0], names[1]))
+            Err(anyhow!("the jobs name several devices, {} and {}; a run uses only one", names[0], names[1]))
         }
         [] => Err(anyhow!("no job given")),
     }
@@ -379,7 +387,7 @@ fn execute(arguments: &Bench, jobs: JobFile, device: &str, interrupt: &Interrupt
     zonal_bench::run(&open, &options).map_err(|error| Failure { exit: exit_of(&error), error: error.into() })
 }
 
-/// Refuses a run of `--readonly` that would change the device.
+/// Refuses a run with `--readonly` that would change the device.
 fn check_reads_only(options: &BenchOptions) -> Result<(), Failure> {
     let writer = options.jobs.specs().find(|job| job.pattern.direction != Direction::Read);
     let why = match writer {
@@ -388,15 +396,16 @@ fn check_reads_only(options: &BenchOptions) -> Result<(), Failure> {
         None if options.writes() => "several write modes reset every zone of the device".to_owned(),
         None => return Ok(()),
     };
-    Err(Failure::usage(format!("bench: --readonly is set, and {why}")))
+    Err(Failure::usage(format!("bench: --readonly is set, but {why}")))
 }
 
-/// The plan in a file, if there is one. It is a part of the device, which exits alike if its name holds the plan.
+/// Reads the plan from a file, if there is one. It counts as a part of the device, so the exit code
+/// is that of a device whose name contains the plan.
 pub(crate) fn read_faults(plan: Option<&Path>) -> anyhow::Result<Option<fault::Plan>> {
     plan.map(read_plan).transpose().map_err(|e| anyhow!(e))
 }
 
-/// An image keeps its data when it is closed; of what else a device is made of, the name does not tell.
+/// Images keep their data when they are closed. For other devices, the name does not tell.
 fn reopen(device: &str) -> Reopen {
     let is_image = device.starts_with("image:") || Path::new(device).is_file();
     if is_image { Reopen::Again } else { Reopen::Same }
@@ -430,11 +439,11 @@ fn write_results(
         Format::JsonPlus => report.to_json(Detail::Bins),
     });
     let printed = results::print(formats, arguments.output.as_deref(), out);
-    // What cannot be written keeps nothing else from being written.
+    // A result that cannot be written does not prevent the others from being written.
     [json, page, Some(printed)].into_iter().flatten().collect()
 }
 
-/// Turns what went wrong in the jobs into an error.
+/// Turns failures of the jobs into an error.
 pub(crate) fn judge(report: &Report) -> Result<(), Failure> {
     let jobs = || report.modes.iter().flat_map(|mode| &mode.jobs);
     let failed = || jobs().filter_map(|job| Some((job, job.failure.as_ref()?)));
@@ -452,6 +461,6 @@ pub(crate) fn judge(report: &Report) -> Result<(), Failure> {
         1 => String::new(),
         n => format!(" (and {} more failed)", n - 1),
     };
-    let hint = if job.needs_zonemode() { "; the job does not look at zones, zonemode=zbd would" } else { "" };
+    let hint = if job.needs_zonemode() { "; the job ignores zones, try zonemode=zbd" } else { "" };
     Err(anyhow!("job {}: {failure}{count}{hint}", job.name)).or_exit(exit)
 }

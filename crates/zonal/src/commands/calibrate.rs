@@ -1,4 +1,4 @@
-//! `zonal calibrate`: the profile of a drive from a few short runs on it.
+//! `zonal calibrate`: fits the profile of a drive to a few short runs on it.
 
 use crate::atomic_file::{AtomicFile, directory};
 use crate::devices::{self, Overwrite};
@@ -16,12 +16,15 @@ use zonal_sim::Profile;
 
 /// Measure a drive and write a profile for simulating it
 ///
-/// It writes to a part of the drive's zones, which it names, and resets them before and afterwards: their data is lost.
-/// Where one of them is not empty it wants --yes, unless the drive is simulated. On a large SMR disk there are 21 runs of a
-/// few seconds, on a smaller one eleven: in order at three positions, two zones that are neighbours and further and further apart, eight to 64
-/// zones far apart, many zones with writes of 1 MiB, 128 KiB and 4 KiB, and zones that jobs share. On flash there are
-/// five of a second or less. Then the same runs are simulated with other and other values until they come out as they were
-/// measured. The profile is used as sim:FILE; docs/CALIBRATE.md says more.
+/// The command writes to some zones of the drive, which it lists, and resets them before and
+/// afterwards: their data is lost. If one of them is not empty, it requires --yes, unless the drive
+/// is simulated.
+///
+/// On a large SMR disk there are 21 runs of a few seconds, on a smaller one eleven: in order at
+/// three positions, two zones at growing distances, eight to 64 distant zones, many zones with
+/// writes of 1 MiB, 128 KiB and 4 KiB, and zones shared by jobs. On flash there are five runs of a
+/// second or less. Then the same runs are simulated with different values until the results match
+/// the measurements. Use the profile as sim:FILE; see docs/CALIBRATE.md.
 #[derive(Args, Debug)]
 pub(crate) struct Calibrate {
     /// Device name; see `zonal help devices`
@@ -29,10 +32,12 @@ pub(crate) struct Calibrate {
     /// File to write the profile to
     #[arg(long, short, value_name = "FILE")]
     output: PathBuf,
-    /// Profile, or its file, for the values that the runs do not show [default: one of the same kind of drive]
+    /// Profile, or its file, for values that the runs do not determine [default: one for the same
+    /// kind of drive]
     #[arg(long, value_name = "PROFILE")]
     base: Option<String>,
-    /// Lose the data of the zones that are used, and a file system or a partition table on the device
+    /// Proceed even if the zones to use contain data, or the device a file system or a partition
+    /// table; it is lost
     #[arg(long, aliases = ["force", "fs-overwrite"])]
     yes: bool,
 }
@@ -45,7 +50,7 @@ pub(crate) fn run(arguments: &Calibrate, out: &mut dyn Write) -> Result<(), Fail
     let base = Profile::open(base, &[]).or_exit(Exit::Usage)?;
     let runs = Runs::new(info, &base).or_exit(Exit::Usage)?;
     check_zones(arguments, &*device, &runs)?;
-    note(&format!("writes to these zones, and resets them: {}", runs.zones()));
+    note(&format!("writing to these zones, and resetting them: {}", runs.zones()));
     let measured = measure(&device, &runs).map_err(failed)?;
     let mut progress = Progress::default();
     let mut found =
@@ -59,7 +64,8 @@ pub(crate) fn run(arguments: &Calibrate, out: &mut dyn Write) -> Result<(), Fail
     Ok(writeln!(out, "{}: use it as sim:{}", arguments.output.display(), path_of(&arguments.output))?)
 }
 
-/// A profile's path as a device's name has it: without a slash or a dot it would be a name.
+/// Path of a profile in the name of a device. Without a slash or a dot, it would be taken for a
+/// profile's name.
 fn path_of(path: &Path) -> String {
     let text = path.display().to_string();
     if text.contains(['/', '.']) { text } else { format!("./{text}") }
@@ -75,23 +81,23 @@ fn failed(error: CalibrateError) -> Failure {
     Failure { exit, error: error.into() }
 }
 
-/// A drive is not written to for minutes for a file that cannot be made, and a profile takes the place of no device and
-/// of no image.
+/// Checks the output file first: a drive must not be written for minutes in vain, and a profile
+/// must not replace a device or an image.
 fn check_output(output: &Path) -> Result<(), Failure> {
     let refused = |why| Err(Failure::usage(format!("{}: {why}", output.display())));
     if !directory(output).is_dir() || output.file_name().is_none() {
-        return refused("there is no directory for it");
+        return refused("its directory does not exist");
     }
     if is_image(output) {
-        return refused("an image, which no profile replaces");
+        return refused("an image, which is never replaced by a profile");
     }
     match output.symlink_metadata() {
-        Ok(found) if !found.is_file() => refused("not a regular file, which a profile would replace"),
+        Ok(found) if !found.is_file() => refused("not a regular file"),
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// Refuses to lose data that the user has not given up.
+/// Refuses to lose data without consent.
 fn check_zones(arguments: &Calibrate, device: &dyn Device, runs: &Runs) -> Result<(), Failure> {
     if arguments.yes || device.insight().virtual_time {
         return Ok(());
@@ -101,25 +107,25 @@ fn check_zones(arguments: &Calibrate, device: &dyn Device, runs: &Runs) -> Resul
         return Ok(());
     }
     Err(anyhow!(
-        "{}: of the zones that are to be written and reset these are not empty: {with_data}; --yes loses their data",
+        "{}: zones to be written and reset are not empty: {with_data}; --yes erases them",
         arguments.device
     ))
     .or_exit(Exit::Device)
 }
 
-/// A word to the user that is no result.
+/// Prints a note that is not a result.
 fn note(text: &str) {
-    // The user need not be able to read it.
+    // Standard error may be closed.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// How far the fit is: a line that is written over on a terminal, now and then a line elsewhere.
+/// Progress of the fit: a line that is updated on a terminal, an occasional line elsewhere.
 #[derive(Default)]
 struct Progress {
     shown: usize,
 }
 
-/// Simulated sets of runs between two lines.
+/// Number of simulated sets of runs between two lines.
 const EVERY: usize = 50;
 
 impl Progress {
@@ -147,18 +153,18 @@ impl Progress {
     }
 }
 
-/// Says of the profile what it is and what it began as.
+/// Sets the name and description of the profile.
 fn describe(profile: &mut Profile, arguments: &Calibrate, base: &Profile) {
     let stem = arguments.output.file_stem().unwrap_or_default().to_string_lossy();
     profile.name = stem.into_owned();
-    profile.title = format!("{}, as it was measured", arguments.device);
+    profile.title = format!("{}, as measured", arguments.device);
     profile.about = format!(
         "Measured by zonal calibrate. Values whose source is not \"measured\" are those of the profile {}.",
         base.name
     );
 }
 
-/// Each run as it was measured and as the profile simulates it.
+/// Table of the measured and simulated results of each run.
 fn table(found: &Calibrated) -> String {
     let mut text = format!(
         "{:<12} {:>14} {:>14} {:>8}   {}\n",
@@ -180,25 +186,24 @@ fn table(found: &Calibrated) -> String {
     text
 }
 
-/// How far off the worst run is, and whether the profile is called calibrated.
+/// Describes the worst residual, and whether the profile is calibrated.
 fn verdict(profile: &Profile) -> String {
     let (worst, max) = (profile.worst_residual_percent.unwrap_or(0.0), RESIDUAL_MAX * 100.0);
     match profile.calibrated {
         true => format!("worst residual {worst:.1}%: calibrated"),
         false => format!(
-            "worst residual {worst:.1}%: beyond {max:.0}%, which is not explained, so the profile is not called calibrated"
+            "worst residual {worst:.1}%: above the limit of {max:.0}%, so the profile is not marked as calibrated"
         ),
     }
 }
 
-/// The profile's file: the residuals as comments, then the profile.
+/// Text of the profile file: the residuals as comments, then the profile.
 fn text(found: &Calibrated, table: &str) -> String {
-    let head =
-        format!("Residuals of the runs that this was fitted to, after {} simulations:", found.simulated);
+    let head = format!("Residuals of the fitted runs, after {} simulations:", found.simulated);
     found.profile.to_toml([head.as_str(), ""].into_iter().chain(table.lines()).chain([""]))
 }
 
-/// Writes the profile, which is whole or not there.
+/// Writes the profile atomically.
 fn write_profile(output: &Path, text: &str) -> Result<(), Failure> {
     let written = AtomicFile::create(output, 0o666).and_then(|mut whole| {
         whole.file().write_all(text.as_bytes())?;

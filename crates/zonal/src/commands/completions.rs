@@ -1,4 +1,4 @@
-//! `zonal completions`: completion scripts, from the definitions.
+//! `zonal completions`: completion scripts, generated from the definitions.
 
 use crate::cli;
 use crate::exit::Failure;
@@ -13,16 +13,16 @@ use zonal_io::volume::WriteMode;
 /// Print a completion script for a shell
 #[derive(Args, Debug)]
 pub(crate) struct Completions {
-    /// Shell to print it for
+    /// Shell that the script is for
     shell: Shell,
 }
 
-/// Definition whose values are offered: devices, write modes, profiles, states.
+/// Definition with the values to complete: devices, write modes, profiles, states.
 fn offering() -> clap::Command {
     cli::complete().mut_subcommands(|command| command.mut_args(offer))
 }
 
-/// Adds the values of an argument that takes others as well, or parses its own.
+/// Adds the values of an argument that also accepts others, or parses its own.
 fn offer(argument: clap::Arg) -> clap::Arg {
     let modes = || WriteMode::ALL.iter().map(|mode| mode.name().to_owned()).collect();
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
@@ -49,7 +49,7 @@ fn offer(argument: clap::Arg) -> clap::Arg {
     argument.value_parser(PossibleValuesParser::new(values.into_iter().map(PossibleValue::new)))
 }
 
-/// Beginnings of device names, and simulated drives.
+/// Prefixes of device names, and simulated drives.
 fn devices() -> Vec<String> {
     let kinds =
         ["null:", "ram:", "image:", "concat:", "nvme-tcp://", "linear:", "fault:", "timing:", "trace:file="];
@@ -58,11 +58,11 @@ fn devices() -> Vec<String> {
 }
 
 pub(crate) fn run(arguments: &Completions, out: &mut dyn Write) -> Result<(), Failure> {
-    // Not straight to `out`: the generator panics where writing fails.
+    // Not written to `out` directly, because the generator panics if a write fails.
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut offering(), "zonal", &mut script);
     if arguments.shell == Shell::Bash {
-        // Names of devices have colons, at which bash would split the word that is completed.
+        // Device names contain colons, at which bash would split the word to complete.
         script.extend_from_slice(b"\nCOMP_WORDBREAKS=${COMP_WORDBREAKS//:}\n");
     }
     Ok(out.write_all(&script)?)

@@ -10,7 +10,7 @@ use std::io::Write;
 /// Print help on a command or a topic
 #[derive(Args, Debug)]
 pub(crate) struct Help {
-    /// Command or topic; a list of them if not given
+    /// Command or topic [default: list them]
     #[arg(conflicts_with = "all")]
     topic: Option<String>,
     /// Print the help of every command and every topic, as one page of Markdown

@@ -1,4 +1,4 @@
-//! `zonal man`: manual pages, from the definitions.
+//! `zonal man`: manual pages, generated from the definitions.
 
 use crate::exit::{self, Failure};
 use crate::topics::TOPICS;
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// Print manual pages, or write them to a directory
 #[derive(Args, Debug)]
 pub(crate) struct Man {
-    /// Command, for its page instead of the main one
+    /// Command whose page to print, instead of the main page
     #[arg(conflicts_with = "dir")]
     command: Option<String>,
     /// Write all pages to this directory, which is created if missing
@@ -20,14 +20,14 @@ pub(crate) struct Man {
     dir: Option<PathBuf>,
 }
 
-/// Columns of topics in the main page, which man indents.
+/// Width of the topics in the main page, which man indents.
 const COLUMNS: usize = 72;
 
 pub(crate) fn run(arguments: &Man, out: &mut dyn Write) -> Result<(), Failure> {
     let pages = pages()?;
     if let Some(dir) = &arguments.dir {
         std::fs::create_dir_all(dir)
-            .with_context(|| format!("{}: cannot make the directory", dir.display()))?;
+            .with_context(|| format!("{}: cannot create the directory", dir.display()))?;
         for (name, text) in &pages {
             let path = dir.join(format!("{name}.1"));
             std::fs::write(&path, text)
@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &Man, out: &mut dyn Write) -> Result<(), Failure> {
     }
 }
 
-/// Every page with its name, the main one first.
+/// All pages with their names, the main one first.
 fn pages() -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut definition = cli::command();
     definition.build();
@@ -97,7 +97,7 @@ fn exit_status(text: &mut Vec<u8>) -> io::Result<()> {
     Ok(())
 }
 
-/// A line that roff prints as it is.
+/// Escapes a line for roff.
 fn escape(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }

@@ -1,4 +1,4 @@
-//! The commands, one a module: its arguments, and `run`, which carries it out.
+//! The commands, one per module: its arguments, and `run`, which executes it.
 
 pub(crate) mod bench;
 pub(crate) mod calibrate;

@@ -1,4 +1,4 @@
-//! `zonal replay`: traces of other drives.
+//! `zonal replay`: replays traces of other drives.
 
 use super::bench::{Format as Output, exit_of, judge, read_faults, say_standings};
 use super::results::{self, ResultFiles};
@@ -16,55 +16,60 @@ use zonal_bench::{Detail, Ended};
 
 /// Replay a trace of another drive
 ///
-/// A trace of an ordinary disk is laid on the empty zones of the device as a log, and what that costs is told; one of a
-/// zoned drive can be played --as-is. Every record is executed once. docs/REPLAY.md says more.
+/// A trace of an ordinary disk is laid out as a log on the empty zones of the device, and the cost
+/// of that is reported. A trace of a zoned drive can be replayed --as-is. Every record is executed
+/// once. See docs/REPLAY.md.
 #[derive(Args, Debug)]
 pub(crate) struct Replay {
-    /// The trace, or - for standard input
+    /// Trace file, or - for standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
-    /// Replay on this device
+    /// Device to replay on
     #[arg(long, value_name = "DEVICE")]
     device: String,
-    /// Format of the trace [default: recognized by its beginning]
+    /// Format of the trace [default: detected]
     #[arg(long, value_name = "FORMAT", value_enum)]
     format: Option<TraceFormat>,
-    /// Play only records of this device, as the trace names it: 8,0 (blkparse), host.disk (msr), the file's name (iolog)
+    /// Replay only records of this device, as the trace names it: 8,0 (blkparse), host.disk (msr),
+    /// file name (iolog)
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Of blkparse, the event of a request that is its record: Q, its arrival, or D, its way to the drive
+    /// Event of blkparse that is the record of a request: Q, its arrival, or D, its dispatch to the
+    /// drive
     #[arg(long, value_name = "EVENT", default_value = "Q")]
     event: char,
-    /// FACTOR times as fast as recorded, or max: as fast as possible
+    /// Speed relative to the recording, or max for as fast as possible
     #[arg(long, value_name = "FACTOR", default_value = "1", value_parser = speed)]
     speed: Speed,
-    /// Records under way at most [default: {depth-at-full-speed} with --speed=max, else {depth-at-times}]
+    /// Maximum records in flight [default: {depth-at-full-speed} with --speed=max, else
+    /// {depth-at-times}]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     depth: Option<u32>,
-    /// Send requests where they went, resets included, and lay nothing
+    /// Replay requests at their recorded addresses, resets included, without a log
     ///
-    /// A write at the start of a zone that has data is preceded by a reset, as fio does it.
+    /// A write to the start of a zone that has data is preceded by a reset, as in fio.
     #[arg(long, conflicts_with_all = ["open_zones", "reserve"])]
     as_is: bool,
-    /// Fold addresses beyond the end back into the disk, or with --as-is into the device [default: they are refused]
+    /// Wrap addresses beyond the end of the disk, or with --as-is of the device [default: refuse
+    /// them]
     #[arg(long)]
     wrap: bool,
-    /// Reset every zone before; all data is lost
+    /// Reset all zones first; all data is lost
     #[arg(long)]
     reset: bool,
-    /// Replay although there is a file system or a partition table on the device, which is lost
+    /// Proceed even if the device contains a file system or a partition table, which is lost
     #[arg(long, alias = "fs-overwrite")]
     yes: bool,
-    /// Zones that writes are appended to in turn
+    /// Number of zones that writes are appended to in turn
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     open_zones: u32,
-    /// Zones that the disk's size leaves to the log and its cleaner [default: {reserve-percent} in 100]
+    /// Zones reserved for the log and its cleaner [default: {reserve-percent} in 100]
     #[arg(long, value_name = "ZONES")]
     reserve: Option<u32>,
-    /// Play N records at most
+    /// Maximum number of records to replay
     #[arg(long, value_name = "N", default_value_t = u64::MAX, hide_default_value = true)]
     records: u64,
-    /// Let the device fail as this plan says; see docs/FAULT.md
+    /// Inject the faults of this plan; see docs/FAULT.md
     #[arg(long, value_name = "PLAN")]
     fault: Option<PathBuf>,
     /// Format of the results
@@ -73,7 +78,7 @@ pub(crate) struct Replay {
     /// Write the results to this file instead of standard output
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Write the results to this file as JSON, too
+    /// Also write the results to this file as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -85,11 +90,11 @@ pub(crate) struct Replay {
 enum TraceFormat {
     /// Binary, versions 1 and 2, as CloudPhysics published them
     Vscsi,
-    /// The text that blkparse prints
+    /// Text printed by blkparse
     Blkparse,
     /// Comma-separated, as Microsoft Research Cambridge published them
     Msr,
-    /// fio's logs, versions 2 and 3
+    /// I/O logs of fio, versions 2 and 3
     Iolog,
 }
 
@@ -110,7 +115,7 @@ fn speed(text: &str) -> Result<Speed, String> {
     }
     let factor: Option<f64> = text.parse().ok();
     let factor = factor.filter(|factor| (1e-6..=1e6).contains(factor));
-    factor.map(Speed::Times).ok_or_else(|| "not max, nor a factor between 0.000001 and 1000000".to_owned())
+    factor.map(Speed::Times).ok_or_else(|| "not max, and not a factor from 0.000001 to 1000000".to_owned())
 }
 
 pub(crate) fn run(arguments: &Replay, out: &mut dyn Write) -> Result<(), Failure> {
@@ -118,7 +123,7 @@ pub(crate) fn run(arguments: &Replay, out: &mut dyn Write) -> Result<(), Failure
     let mut trace = open(arguments).map_err(|error| failure(error.into()))?;
     let _files = ResultFiles::open([&arguments.json, &arguments.output])?;
     let device = || devices::open(&arguments.device).map_err(|failure| failure.error.into());
-    let interrupt = Interrupt::listen().context("cannot listen for Ctrl-C")?;
+    let interrupt = Interrupt::listen().context("cannot handle signals")?;
     options.interrupt = Some(interrupt.flag());
     let mut report = zonal_bench::replay::run(&device, &mut trace, &options).map_err(failure)?;
     say_standings(&mut report.report, &arguments.device);
@@ -157,7 +162,8 @@ fn open(arguments: &Replay) -> Result<Trace, TraceError> {
     Trace::open(&arguments.trace, &options)
 }
 
-/// What is wrong with the trace, or does not fit the device, is the command line's; the rest is as for benchmarks.
+/// Errors of the trace, or of its fit to the device, are usage errors; others are as for
+/// benchmarks.
 fn failure(error: ReplayError) -> Failure {
     let exit = match &error {
         ReplayError::Bench(error) => exit_of(error),

@@ -1,7 +1,7 @@
-//! Where results go: files that are looked at before a run, and written after it.
+//! Result files, checked before a run and written after it.
 //!
-//! A run may take hours and cannot always be made again. So what can be told before it is told before it, and afterwards
-//! everything is written that can be, whatever else cannot.
+//! A run may take hours and may not be repeatable. So errors are reported before it where possible,
+//! and after it each result is written even if another one cannot be.
 
 use crate::exit::{Exit, Failure, OrExit};
 use anyhow::{Context, anyhow};
@@ -11,18 +11,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use zonal_io::image::is_image;
 
-/// The files that the results of a run go to. Held until these are in them.
+/// Files for the results of a run, held until the results are written.
 pub(crate) struct ResultFiles {
     files: Vec<File>,
-    /// Those that were not there before.
+    /// Files that did not exist before.
     made: Vec<PathBuf>,
 }
 
 impl ResultFiles {
-    /// Makes the files that are not there. What the others hold stays until the results come.
+    /// Creates missing files. Existing ones keep their contents until the results are written.
     ///
     /// # Errors
-    /// [`Failure`], if one cannot be written, is an image, or is to hold two results.
+    /// [`Failure`] if a file cannot be written, is an image, or is named for two results.
     pub(crate) fn open<'a>(
         paths: impl IntoIterator<Item = &'a Option<PathBuf>>,
     ) -> Result<ResultFiles, Failure> {
@@ -46,30 +46,31 @@ impl ResultFiles {
         self.files.push(file);
         self.made.extend(is_new.then(|| path.to_owned()));
         match is_taken {
-            true => Err(anyhow!("other results go there").context(place())).or_exit(Exit::Usage),
+            true => Err(anyhow!("other results go to the same file").context(place())).or_exit(Exit::Usage),
             false => Ok(()),
         }
     }
 }
 
 impl Drop for ResultFiles {
-    /// A run that did not come to its results leaves no empty files.
+    /// Removes empty files after a run without results.
     fn drop(&mut self) {
         for path in &self.made {
             if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
-                // Nothing is lost if it stays.
+                // An empty file that stays is harmless.
                 let _ = std::fs::remove_file(path);
             }
         }
     }
 }
 
-/// Whether both are one regular file: a terminal may show several results.
+/// True if both are the same regular file. A terminal may show several results.
 fn is_one_file(a: &Metadata, b: &Metadata) -> bool {
     a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// Prints results, each in a format, to a file or to standard output; there, too, if the file cannot be written.
+/// Prints the results in all formats to `output`, or to standard output if there is none or it
+/// cannot be written.
 pub(crate) fn print(
     formats: impl Iterator<Item = String>,
     output: Option<&Path>,
@@ -89,7 +90,7 @@ pub(crate) fn print(
     written
 }
 
-/// Writes a result to its file, in place of what is there.
+/// Writes a result to its file, replacing the contents.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
     Ok(std::fs::write(path, text).with_context(|| format!("{}: cannot write the results", path.display()))?)
 }
