@@ -110,7 +110,7 @@ fn commands_of_other_programs_work_or_name_the_one_that_does() {
         assert!(zonal(dir.path(), help).contains("-h, --human-readable"));
     }
     let error = refused(dir.path(), "rm d t", FAILED);
-    assert!(error.ends_with("t: a directory that is not empty; -r removes it"), "{error}");
+    assert!(error.ends_with("t: directory not empty; use -r to remove it with its contents"), "{error}");
     refused(dir.path(), "rm d missing g", FAILED);
     zonal(dir.path(), "rm -rf d t missing g");
     assert_eq!(zonal(dir.path(), "ls d"), "");

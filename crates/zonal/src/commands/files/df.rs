@@ -1,4 +1,4 @@
-//! `zonal df`.
+//! `zonal df`: space and files of a file system.
 
 use super::drive_to_read;
 use crate::commands::files::waiters;
@@ -16,11 +16,11 @@ use zonal_io::control::{self, Endpoint};
 
 /// Show the space and the number of files of a file system
 ///
-/// The space is that of file data, in bytes, without metadata.
+/// Sizes are those of file data, without metadata.
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Df {
-    /// Device with the file system, or a directory of `zonal mount`
+    /// Device with the file system, or directory of a `zonal mount`
     device: OsString,
     /// Print sizes as 4.0K, 1.5M or 2.0G, in powers of 1024
     #[arg(long, short = 'h', conflicts_with = "json")]
@@ -28,7 +28,7 @@ pub(crate) struct Df {
     /// Print help
     #[arg(long, action = clap::ArgAction::HelpLong)]
     help: Option<bool>,
-    /// File with the metadata, if they are beside the device
+    /// Metadata file, if the metadata is kept beside the device
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
     /// Print one JSON object
@@ -36,12 +36,12 @@ pub(crate) struct Df {
     json: bool,
 }
 
-/// Space and files.
+/// Space and number of files.
 struct Room {
     size: u64,
     used: u64,
     free: u64,
-    /// Files of any kind.
+    /// Files of all kinds.
     files: u64,
 }
 
@@ -72,14 +72,14 @@ impl Room {
     }
 }
 
-/// Of a file system that a process has mounted.
+/// Reads the space of a file system that a process has mounted.
 fn of_mount(dir: &Path, endpoint: &Endpoint) -> anyhow::Result<Room> {
     let told = control::files(&endpoint.path)?.context("its process has no file system")?;
     let files = rustix::fs::statvfs(dir)?;
     Ok(Room::new(&serde_json::from_value(told)?, files.f_files - files.f_ffree))
 }
 
-/// Of a file system that no process has open.
+/// Reads the space of a file system that no process has open.
 fn of_device(device: &OsString, metadata: Option<PathBuf>) -> Result<Room, Failure> {
     let name = device.to_str().with_context(|| shown_word(device)).or_exit(Exit::Device)?;
     let drive = drive_to_read(name)?;

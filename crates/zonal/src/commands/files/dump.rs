@@ -1,4 +1,4 @@
-//! `zonal dump`: what lies there, for people and for programs. The words are in [`say`].
+//! `zonal dump`: structures of a file system, as text and as JSON. [`say`] formats them.
 
 mod say;
 
@@ -21,19 +21,20 @@ use zonal_fs::waiter::Waiters;
 
 /// Show the structures of a file system: superblock, metadata, rows, units
 ///
-/// Without options: the newest copy of the superblock and damaged ones, where the metadata lie, the numbers of the whole, and how many rows there are
-/// of each kind. What is damaged is shown as that. Nothing is ever written. With --json one object a line.
+/// Without options: the newest copy of the superblock and damaged ones, the location of the
+/// metadata, counters, and the number of rows of each kind. Damage is shown as such. Nothing is
+/// ever written. With --json, one object per line.
 #[derive(Args, Debug)]
 pub(crate) struct Dump {
     #[command(flatten)]
     on: On,
-    /// Rows of the metadata, all of them or those of a kind
+    /// Rows of the metadata, all of them or those of one kind
     #[arg(long, value_name = "KIND", num_args = 0..=1, default_missing_value = "all", value_parser = kinds())]
     rows: Option<Kinds>,
-    /// Of the rows only those that say something of this file, by its number
+    /// Only rows that describe the file with this number
     #[arg(long, value_name = "NUMBER", requires = "rows")]
     inode: Option<u64>,
-    /// Units of a zone, by its index: their headers, their pieces, and what of these is live
+    /// Units of the zone with this number: headers, pieces, and how much of them is live
     #[arg(long, value_name = "ZONE")]
     zone: Option<u32>,
     /// Verify all data of the zone
@@ -44,7 +45,7 @@ pub(crate) struct Dump {
     json: bool,
 }
 
-/// Kinds of rows that are shown.
+/// Kinds of rows to show.
 #[derive(Clone, Copy, Debug)]
 enum Kinds {
     All,
@@ -60,7 +61,7 @@ impl Kinds {
     }
 }
 
-/// A kind by its name.
+/// Parser of a kind.
 fn kinds() -> impl TypedValueParser<Value = Kinds> {
     let names = std::iter::once("all").chain(RowKind::ALL.map(RowKind::name));
     PossibleValuesParser::new(names).map(|name| {
@@ -69,7 +70,7 @@ fn kinds() -> impl TypedValueParser<Value = Kinds> {
     })
 }
 
-/// What is looked at, and where it is said.
+/// State of a dump.
 struct Look<'a> {
     arguments: &'a Dump,
     drive: Arc<Drive>,
@@ -88,7 +89,7 @@ pub(crate) fn run(arguments: &Dump, out: &mut dyn Write) -> Result<(), Failure> 
         look.copies(&copies)?;
     }
     let found = superblocks::find(&look.drive, &*waiter);
-    // What is damaged is shown by what an older copy says.
+    // If the newest copy is damaged, an older one describes the file system.
     let older =
         || copies.iter().filter_map(|copy| copy.found.as_ref().ok()).max_by_key(|copy| copy.anchor.copy);
     let superblock = match (found, older()) {
@@ -130,7 +131,7 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// The newest copy and those that are damaged; to programs, all.
+    /// Shows the newest copy and damaged ones; as JSON, all of them.
     fn copies(&mut self, copies: &[Candidate]) -> Result<(), Failure> {
         let number = |copy: &Candidate| copy.found.as_ref().ok().map(|found| found.anchor.copy);
         let newest = copies.iter().filter_map(number).max();
@@ -146,7 +147,7 @@ impl Look<'_> {
         let twins = copies.iter().filter(is_newest).count().saturating_sub(1);
         let older = copies.iter().filter(|copy| number(copy).is_some()).count().saturating_sub(1 + twins);
         if !self.arguments.json && (twins, older) != (0, 0) {
-            writeln!(self.out, "  and {twins} like it, {older} older ones")?;
+            writeln!(self.out, "  and {twins} equal copies, {older} older ones")?;
         }
         Ok(())
     }
@@ -156,7 +157,7 @@ impl Look<'_> {
         open_rows(&self.drive, &self.waiters, metadata, superblock, Access::Verify)
     }
 
-    /// Where the metadata lie, and how many rows there are.
+    /// Shows the location of the metadata, and the number of rows.
     fn whole(&mut self, rows: &Result<Rows, MakeError>) -> Result<(), Failure> {
         let waiter = (self.waiters)();
         let place = dump::whereabouts(&self.drive, &*waiter);
@@ -201,7 +202,7 @@ impl Look<'_> {
         let report = self.drive.report(&*waiter).map_err(|e| self.named(e.into())).or_exit(Exit::Device)?;
         let Some(described) = report.get(zone as usize) else {
             return Err(Failure::usage(format!(
-                "there is no zone {zone}: they end with {}",
+                "there is no zone {zone}; the last one is {}",
                 report.len() - 1
             )));
         };

@@ -1,7 +1,8 @@
-//! What a copy keeps of a file apart from its bytes: permissions, owner, times and extended attributes, between the host's file system
-//! and this one.
+//! Properties of a file that a copy keeps apart from its data: permissions, owner, times and
+//! extended attributes, between the file system of the host and this one.
 //!
-//! Files of the host are reached through the descriptor of their directory, and no link on the way is followed.
+//! Files of the host are accessed through the descriptor of their directory, and no link on the way
+//! is followed.
 
 use anyhow::Context;
 use rustix::fs::{
@@ -19,13 +20,13 @@ use zonal_fs::{Changes, FileSystem, FsError, SetIds, SetTime};
 
 pub(super) const SECOND: i64 = 1_000_000_000;
 
-/// Extended attributes that are kept begin so.
+/// Name spaces of the extended attributes that are kept.
 const NAME_SPACES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system.posix_acl_"];
 
-/// An extended attribute: its name and its value.
+/// Extended attribute: name and value.
 pub(super) type Xattr = (Vec<u8>, Vec<u8>);
 
-/// A name in a directory of the host.
+/// Name in a directory of the host.
 #[derive(Clone, Copy)]
 pub(super) struct HostName<'a> {
     pub(super) directory: &'a OwnedFd,
@@ -33,12 +34,12 @@ pub(super) struct HostName<'a> {
 }
 
 impl HostName<'_> {
-    /// A path to it for calls that take no descriptor.
+    /// Path for calls that take no descriptor.
     fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.directory.as_raw_fd())).join(self.name)
     }
 
-    /// Extended attributes, by their names.
+    /// Returns the extended attributes that are kept.
     fn xattrs(&self) -> Result<Vec<Xattr>, Errno> {
         let path = self.path();
         let mut names = vec![0; 1 << 16];
@@ -58,7 +59,7 @@ impl HostName<'_> {
                     value.truncate(length);
                     found.push((name.to_bytes().to_vec(), value));
                 }
-                // It has gone meanwhile, or is not the caller's to see.
+                // It was removed meanwhile, or is not visible to the caller.
                 Err(Errno::NODATA | Errno::PERM | Errno::ACCESS | Errno::OPNOTSUPP) => {}
                 Err(error) => return Err(error),
             }
@@ -67,12 +68,12 @@ impl HostName<'_> {
     }
 }
 
-/// Nanoseconds since 1970. A time that does not fit is the first or the last that does.
+/// Nanoseconds since 1970, saturating.
 fn nanos(seconds: i64, nanos: i64) -> i64 {
     seconds.saturating_mul(SECOND).saturating_add(nanos)
 }
 
-/// The times of a file of the host.
+/// Times of a file of the host.
 pub(super) fn times_of(stat: &Stat) -> Changes {
     Changes {
         atime: Some(SetTime::At(nanos(stat.st_atime, stat.st_atime_nsec as i64))),
@@ -82,7 +83,7 @@ pub(super) fn times_of(stat: &Stat) -> Changes {
     }
 }
 
-/// Gives a file of the file system what one of the host has, set-id bits included.
+/// Copies the properties of a file of the host to one of the file system, set-id bits included.
 pub(super) fn keep(
     fs: &FileSystem,
     waiter: &dyn Wait,
@@ -99,7 +100,8 @@ pub(super) fn keep(
     set_xattrs(fs, waiter, ino, &from.xattrs()?)
 }
 
-/// Gives a file of the file system these attributes. One too large is the error, once the file has the others.
+/// Sets extended attributes. An attribute that is too large is returned as an error after the
+/// others are set.
 pub(super) fn set_xattrs(
     fs: &FileSystem,
     waiter: &dyn Wait,
@@ -118,12 +120,13 @@ pub(super) fn set_xattrs(
     kept
 }
 
-/// Whether all is kept but an attribute.
+/// True if everything was kept except an attribute.
 pub(super) fn is_of_attribute(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(FsError::AttributeTooLarge))
 }
 
-/// Gives a file its place, unless more than an attribute could not be kept; which attribute that is, is told after it.
+/// Places a file, unless more than an attribute could not be kept. The error of the attribute is
+/// returned afterwards.
 pub(super) fn placed(
     kept: anyhow::Result<()>,
     place: impl FnOnce() -> anyhow::Result<()>,
@@ -134,18 +137,19 @@ pub(super) fn placed(
     }
 }
 
-/// Whether an extended attribute is kept.
+/// True if an extended attribute is kept.
 pub(super) fn is_kept(name: &[u8]) -> bool {
     NAME_SPACES.iter().any(|space| name.starts_with(space))
 }
 
-/// Extended attributes of a file of the file system.
+/// Returns the extended attributes of a file of the file system.
 pub(super) fn xattrs(fs: &FileSystem, ino: u64) -> Result<Vec<Xattr>, FsError> {
     fs.xattrs(ino)?.into_iter().map(|name| Ok((name.clone(), fs.xattr(ino, &name)?))).collect()
 }
 
-/// Gives an open file or directory of the host what one of the file system has: the owner, and attributes of the system's name spaces, as
-/// far as the caller may set them.
+/// Copies the properties of a file of the file system to an open file or directory of the host. The
+/// owner, and attributes in name spaces of the system, are set only as far as the caller may set
+/// them.
 pub(super) fn keep_on_host(file: impl AsFd, attributes: &Attributes, xattrs: &[Xattr]) -> anyhow::Result<()> {
     if let Some((owner, group)) = owner(attributes) {
         fchown(&file, Some(owner), Some(group)).context("its owner")?;
@@ -158,7 +162,7 @@ pub(super) fn keep_on_host(file: impl AsFd, attributes: &Attributes, xattrs: &[X
     futimens(&file, &times(attributes)).context("its times")
 }
 
-/// The same of a symbolic link, which has no permissions.
+/// Like `keep_on_host`, for a symbolic link, which has no permissions.
 pub(super) fn keep_of_link(
     to: HostName<'_>,
     attributes: &Attributes,
@@ -174,13 +178,14 @@ pub(super) fn keep_of_link(
     utimensat(directory, name, &times(attributes), AtFlags::SYMLINK_NOFOLLOW).context("its times")
 }
 
-/// The owner that a file gets, if the caller may give files away.
+/// Owner to set, if the caller may give files away.
 fn owner(attributes: &Attributes) -> Option<(Uid, Gid)> {
     let owner = (Uid::from_raw(attributes.uid), Gid::from_raw(attributes.gid));
     rustix::process::geteuid().is_root().then_some(owner)
 }
 
-/// The permissions that a file gets. A file that does not get its owner must not lend the caller's rights to others instead.
+/// Permissions to set. A file that does not get its owner loses the set-id bits: they would lend
+/// the rights of the caller.
 fn permissions(attributes: &Attributes) -> Mode {
     let own = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mode = Mode::from_raw_mode(attributes.mode.into());
@@ -190,7 +195,7 @@ fn permissions(attributes: &Attributes) -> Mode {
     }
 }
 
-/// An error if an attribute was not set that the caller may set.
+/// Fails if an attribute was not set although the caller may set it.
 fn allowed(name: &[u8], set: Result<(), Errno>) -> anyhow::Result<()> {
     match set {
         Err(Errno::PERM | Errno::OPNOTSUPP) if !name.starts_with(b"user.") => Ok(()),
@@ -204,7 +209,7 @@ fn times(attributes: &Attributes) -> Timestamps {
     Timestamps { last_access: time(attributes.atime), last_modification: time(attributes.mtime) }
 }
 
-/// What a mode says that a file is.
+/// Kind of a file, from its mode.
 pub(super) fn kind_of(stat: &Stat) -> FileKind {
     match rustix::fs::FileType::from_raw_mode(stat.st_mode) {
         rustix::fs::FileType::Directory => FileKind::Directory,
@@ -217,7 +222,7 @@ pub(super) fn kind_of(stat: &Stat) -> FileKind {
     }
 }
 
-/// A kind that is not copied, in words.
+/// Name of a kind that is not copied.
 pub(super) fn skipped(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Pipe => "a pipe",

@@ -1,4 +1,4 @@
-//! `zonal ls`.
+//! `zonal ls`: lists files.
 
 use super::{On, Opened, failed, names};
 use crate::exit::Failure;
@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use zonal_fs::format::{Attributes, FileKind};
 use zonal_fs::{FileSystem, FsError};
 
-/// List files: permissions, links, sizes and names; with -l also owners and dates
+/// List files with permissions, links and sizes; with -l also owners and dates
 #[derive(Args, Debug)]
 #[command(disable_help_flag = true)]
 pub(crate) struct Ls {
@@ -31,13 +31,13 @@ pub(crate) struct Ls {
     /// Print sizes as 4.0K, 1.5M or 2.0G, in powers of 1024
     #[arg(long, short = 'h', conflicts_with = "json")]
     human_readable: bool,
-    /// List names that begin with a dot, which are always listed
+    /// Accepted for compatibility: names that begin with a dot are always listed
     #[arg(long, short = 'a')]
     all: bool,
     /// Print help
     #[arg(long, action = clap::ArgAction::HelpLong)]
     help: Option<bool>,
-    /// Print one JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
@@ -80,7 +80,11 @@ pub(crate) fn run(arguments: &Ls, out: &mut dyn Write) -> Result<(), Failure> {
             print(out, &fs, (&name, ino), &attributes, form)?;
             if *recursive && attributes.kind == FileKind::Directory {
                 if !seen.insert(ino) {
-                    return Err(anyhow::anyhow!("{}: the directory has another name", shown(&name)).into());
+                    return Err(anyhow::anyhow!(
+                        "{}: the directory has a second name; check the file system with `zonal fsck`",
+                        shown(&name)
+                    )
+                    .into());
                 }
                 below.push((ino, [&name[..], b"/"].concat()));
             }
@@ -148,7 +152,7 @@ fn print(
     Ok(())
 }
 
-/// Permissions as `ls` shows them, set-id and sticky bits included.
+/// Formats permissions like `ls`, with set-id and sticky bits.
 fn permissions(mode: u16) -> String {
     let of_class = |class: u16, special: u16, set: [char; 2]| {
         let bits = mode >> (3 * class) & 0o7;
@@ -164,7 +168,8 @@ fn permissions(mode: u16) -> String {
     classes.iter().flatten().collect()
 }
 
-/// A time in UTC to the minute, or in seconds since 1970 where a year has more than four digits.
+/// Formats a time in UTC to the minute, or in seconds since 1970 if the year has more than four
+/// digits.
 fn time(nanos: i64) -> String {
     let seconds = nanos.div_euclid(1_000_000_000);
     match time::OffsetDateTime::from_unix_timestamp(seconds) {

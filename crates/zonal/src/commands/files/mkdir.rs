@@ -1,4 +1,4 @@
-//! `zonal mkdir` and `zonal mv`.
+//! `zonal mkdir` and `zonal mv`: make directories, and rename files.
 
 use super::put_tree::enter;
 use super::{OnToWrite, Opened, failed, names, own};
@@ -15,23 +15,24 @@ use zonal_fs::{FsError, ROOT, Rename};
 pub(crate) struct Mkdir {
     #[command(flatten)]
     on: OnToWrite,
-    /// What to make
+    /// Directory to make
     path: OsString,
-    /// Make missing directories of the path as well; an existing one is no error
+    /// Also make missing parents; an existing directory is not an error
     #[arg(long, short)]
     parents: bool,
 }
 
 /// Rename or move a file or a directory in a file system
 ///
-/// A directory that is there, or a path that ends with a slash, gets the file under its own name. A file replaces a file in one step.
+/// If TO is an existing directory, the file goes there under its own name; if TO ends with a slash,
+/// it must be one. An existing file is replaced in one step.
 #[derive(Args, Debug)]
 pub(crate) struct Mv {
     #[command(flatten)]
     on: OnToWrite,
-    /// What to move
+    /// File or directory to move
     from: OsString,
-    /// Where it goes
+    /// Destination
     to: OsString,
 }
 

@@ -1,35 +1,37 @@
-//! Copying with both ends at work: while one piece is written, the next is read.
+//! Copying with overlap: the next piece is read while one is written.
 //!
-//! Owns the buffers, which go round between a thread that fills them and the caller, who empties them in their order.
+//! Owns the buffers, which circulate between a thread that fills them and the caller, which empties
+//! them in order.
 
 use std::sync::mpsc;
 use std::thread;
 use zonal_fs::{BLOCK_BYTES, FileSystem};
 use zonal_io::sync::Mutex;
 
-/// Buffers that go round: one is filled, one is emptied, and one is in between, so that neither end waits at once when the
-/// other is late.
+/// Number of buffers: one is filled, one is emptied, and one is in between, so that neither end
+/// waits at once when the other is late.
 const BUFFERS: usize = 3;
 
-/// Bytes of a piece, about.
+/// Approximate number of bytes of a piece.
 const PIECE_BYTES: usize = 4 << 20;
 
-/// Bytes of a piece of a file: of whole units, so that none is cut short between two pieces.
+/// Bytes of a piece of a file: whole units, so that no unit is split between two pieces.
 pub(super) fn piece_bytes(fs: &FileSystem) -> usize {
     let unit = ((fs.superblock().unit_blocks - 1) * BLOCK_BYTES) as usize;
     unit * (PIECE_BYTES / unit).max(1)
 }
 
-/// Lets `empty` have all that `fill` puts into buffers of `bytes`, until that puts nothing in.
+/// Passes everything that `fill` puts into buffers of `bytes` to `empty`, until `fill` returns 0.
 ///
 /// # Errors
-/// The first of either. After one of `empty`'s, what `fill` is at just then is waited for.
+/// The first error of either. After an error of `empty`, a call of `fill` in progress is waited
+/// for.
 pub(super) fn pipe<E: Send>(
     bytes: usize,
     fill: impl FnMut(&mut [u8]) -> Result<usize, E> + Send,
     mut empty: impl FnMut(&[u8]) -> Result<(), E>,
 ) -> Result<(), E> {
-    // The thread has it for as long as it runs. A thread that cannot be started leaves it to the caller.
+    // Held by the thread while it runs. If the thread cannot be started, the caller uses it.
     let fill = Mutex::new(fill);
     let has_thread = thread::scope(|scope| {
         let (to_empty, filled) = mpsc::channel();
@@ -42,7 +44,7 @@ pub(super) fn pipe<E: Send>(
                 for mut buffer in emptied {
                     let result = fill(&mut buffer);
                     let is_over = !matches!(result, Ok(length) if length > 0);
-                    // The thread that empties them may have given up.
+                    // The other end may have given up.
                     if to_empty.send(result.map(|length| (buffer, length))).is_err() || is_over {
                         return;
                     }
@@ -51,13 +53,13 @@ pub(super) fn pipe<E: Send>(
         };
         let thread =
             thread::Builder::new().name("zonal-read-ahead".to_owned()).spawn_scoped(scope, read_ahead);
-        // Without a thread its end of the channel is gone, and nothing comes.
+        // Without a thread the channel is closed, and the loop ends at once.
         for result in filled {
             let (buffer, length) = result?;
             if length > 0 {
                 empty(&buffer[..length])?;
             }
-            // The thread that fills has ended and does not take the last one.
+            // The thread has ended, and does not take the last buffer.
             let _ = to_fill.send(buffer);
         }
         Ok(thread.is_ok())
@@ -65,10 +67,10 @@ pub(super) fn pipe<E: Send>(
     if has_thread { Ok(()) } else { in_turn(&mut vec![0; bytes], fill.into_inner(), empty) }
 }
 
-/// Does the same without a thread: fills `buffer` and empties it in turn.
+/// Like [`pipe`] without a thread: fills and empties `buffer` in turn.
 ///
 /// # Errors
-/// The first of either.
+/// The first error of either.
 pub(super) fn in_turn<E>(
     buffer: &mut [u8],
     mut fill: impl FnMut(&mut [u8]) -> Result<usize, E>,
@@ -88,7 +90,7 @@ mod tests {
 
     type Answer = Result<usize, &'static str>;
 
-    /// Fills buffers with the numbers from 0 on, below `end`; then the end, or an error.
+    /// Fills buffers with ascending numbers below `end`, then returns `last`.
     fn counting(end: u8, last: Answer) -> impl FnMut(&mut [u8]) -> Answer + Send {
         let mut next = 0;
         move |buffer| {

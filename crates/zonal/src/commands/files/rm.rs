@@ -1,4 +1,4 @@
-//! `zonal rm`.
+//! `zonal rm`: removes files and directories.
 
 use super::ls::entries;
 use super::{OnToWrite, Opened, failed, names};
@@ -11,6 +11,8 @@ use zonal_fs::format::FileKind;
 use zonal_fs::{FsError, ROOT};
 
 /// Remove files, or with -r directories, from a file system
+///
+/// The command stops at the first error. Files removed before it stay removed.
 #[derive(Args, Debug)]
 pub(crate) struct Rm {
     #[command(flatten)]
@@ -39,10 +41,11 @@ pub(crate) fn run(arguments: &Rm) -> Result<(), Failure> {
         let parent = directories.iter().try_fold(ROOT, |at, name| opened.fs.lookup(at, name));
         removed = match parent.and_then(|parent| remove(&opened, parent, name, *recursive)) {
             Err(FsError::NotFound) if *force => Ok(()),
-            Err(FsError::IsDirectory | FsError::NotEmpty) if !recursive => {
-                Err(anyhow::anyhow!("{}: a directory that is not empty; -r removes it", shown_word(path))
-                    .into())
-            }
+            Err(FsError::IsDirectory | FsError::NotEmpty) if !recursive => Err(anyhow::anyhow!(
+                "{}: directory not empty; use -r to remove it with its contents",
+                shown_word(path)
+            )
+            .into()),
             removed => removed.map_err(|e| failed(path, e)),
         };
         if removed.is_err() {
@@ -54,7 +57,7 @@ pub(crate) fn run(arguments: &Rm) -> Result<(), Failure> {
     removed.and(synced)
 }
 
-/// Removes a name, and first everything in its directory.
+/// Removes a name; if it is a directory, first everything in it.
 fn remove(opened: &Opened, parent: u64, name: &[u8], recursive: bool) -> Result<(), FsError> {
     let Opened { fs, waiter } = opened;
     let mut todo = vec![(parent, name.to_vec())];

@@ -1,4 +1,4 @@
-//! What is found, in words and as objects.
+//! Text and JSON of the structures that are found.
 
 use crate::text::shown;
 use crate::value;
@@ -10,7 +10,7 @@ use zonal_fs::format::{Anchor, Extent, Header, Metadata, Superblock};
 use zonal_fs::scan::{Found, UnitState, written};
 use zonal_fs::superblocks::Candidate;
 
-/// A line for people, and an object for programs.
+/// Text for people, and an object for programs.
 pub(super) struct Said {
     pub(super) text: String,
     pub(super) object: Value,
@@ -80,7 +80,7 @@ fn of_superblock(superblock: &Superblock) -> (String, Value) {
     let reserved = value::human(reserved_blocks * u64::from(BLOCK_BYTES));
     let words = format!(
         "{} {label:?}: {size} in zones of {zone} ({capacity}), data from zone {first_zone} on in appends of {unit}, {sums}; \
-         metadata {place}; {reserved} kept back",
+         metadata {place}; {reserved} reserved",
         hex(uuid)
     );
     let object = json!({
@@ -128,7 +128,7 @@ pub(super) fn whereabouts(place: &Whereabouts) -> Vec<Said> {
     all
 }
 
-/// What is kept at a place, or what is wrong there.
+/// Describes the contents of a place, or the damage there.
 fn kept<T>(at: &str, mut place: Value, kept: &Kept<T>, describe: impl Fn(&T) -> (String, Value)) -> Said {
     let (words, object) = match kept {
         Kept::Sound(found) => describe(found),
