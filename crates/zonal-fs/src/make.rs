@@ -506,7 +506,10 @@ pub(crate) fn plan(
     let lost = report.iter().skip(first_zone as usize).filter(is_lost).count() as u32;
     let data = geometry.zones().saturating_sub(first_zone + store + lost);
     if data < ZONES_MIN {
-        return Err(unfit(format!("{data} zones are left for data; a file system needs {}", ZONES_MIN)));
+        return Err(unfit(format!(
+            "{data} zones are left for data; a file system needs {}: use a drive with more zones",
+            ZONES_MIN
+        )));
     }
     let superblock = Superblock {
         is_summed: !options.is_unsummed,

@@ -133,14 +133,17 @@ fn fsck_tells_where_data_was_damaged_and_nothing_of_a_sound_file_system() {
     let said = program::run(dir.path(), "fsck d --data");
     let out = String::from_utf8(said.out).unwrap();
     assert!(out.lines().count() == 1 && out.starts_with("lost  file 2, block 732: "), "{out}");
-    let error = "zonal: d: findings that are left: 1 of something lost, 0 minor\n";
+    let error = "zonal: d: unrepaired: 1 lost, 0 minor\n";
     assert_eq!((said.code, said.err.as_str()), (Some(1), error));
     assert!(refused(dir.path(), "get d f out", 3).contains("does not match its checksum"));
     assert!(!dir.path().join("out").exists());
     let said = program::run(dir.path(), "get d f out --salvage");
     let (told, end) = said.err.split_once('\n').unwrap();
     assert!(told.starts_with("zonal: f: file 2, block 732: "), "{told}");
-    assert_eq!((said.code, end), (Some(3), "zonal: f: 1 blocks of 4 KiB are lost, and zeroes in the copy\n"));
+    assert_eq!(
+        (said.code, end),
+        (Some(3), "zonal: f: 1 blocks of 4 KiB are lost; the copy has zeroes instead\n")
+    );
     let mut expected = data.clone();
     expected[732 * 4096..733 * 4096].fill(0);
     assert!(fs::read(dir.path().join("out")).unwrap() == expected);
@@ -150,14 +153,14 @@ fn fsck_tells_where_data_was_damaged_and_nothing_of_a_sound_file_system() {
 fn what_cannot_be_is_refused_in_one_line() {
     let dir = drive(16, 0);
     let error = refused(dir.path(), "ls d", 4);
-    assert_eq!(error, "zonal: d: no file system of Zonal on the drive");
+    assert_eq!(error, "zonal: d: no file system of Zonal on the drive; make one with `zonal mkfs d`");
     assert!(refused(dir.path(), "mkfs d --unit 5M", 2).contains("the drive takes 2 to"));
     zonal(dir.path(), "mkfs d --label mine");
     assert!(refused(dir.path(), "mkfs d", 4).contains("the file system `mine`"));
     zonal(dir.path(), "mkfs d --force");
     assert!(refused(dir.path(), "get d nothing -", 1).contains("nothing: no such file"));
     assert!(refused(dir.path(), "rm d /", 2).contains("the root"));
-    assert!(refused(dir.path(), "put d in ../x", 2).contains("without .."));
+    assert!(refused(dir.path(), "put d in ../x", 2).contains("cannot contain `..`"));
     assert!(refused(dir.path(), "put d missing x", 1).contains("missing: No such file"));
     fs::write(dir.path().join("in"), b"x").unwrap();
     zonal(dir.path(), "put d in a/x");
@@ -200,13 +203,14 @@ fn metadata_that_are_lost_are_put_together_from_the_zones() {
         };
         let error = refused(dir.path(), &format!("fsck d {metadata}"), 4);
         assert!(
-            !metadata.is_empty() || error.ends_with("; --rebuild puts them together from the zones"),
+            !metadata.is_empty()
+                || error.ends_with("; use --rebuild to make the metadata again from the zones"),
             "{error}"
         );
         let said =
             String::from_utf8(zonal(dir.path(), &format!("fsck d --rebuild --data {metadata}"))).unwrap();
         assert!(said.starts_with("3 files of ") && said.contains(" 1 of them in lost+found\n"), "{said}");
-        assert!(said.contains("Not known from the zones") && said.contains("symbolic links"), "{said}");
+        assert!(said.contains("Not recorded in the zones") && said.contains("symbolic links"), "{said}");
         is_clean(dir.path(), &format!("fsck d --data {metadata}"));
         assert!(zonal(dir.path(), &format!("get d a/b/film - {metadata}")) == data);
         assert_eq!(zonal(dir.path(), &format!("get d note - {metadata}")), b"hello\n");
@@ -258,7 +262,7 @@ fn repair_of_metadata_with_lost_pages_keeps_all_others() {
         fs::write(dir.path().join("m"), damaged).unwrap();
         fs::write(dir.path().join("d"), &image).unwrap();
         let said = program::run(dir.path(), "fsck d --metadata m");
-        if !said.err.contains("--repair keeps all metadata that can be read") {
+        if !said.err.contains("--repair keeps all readable metadata") {
             continue;
         }
         assert_eq!(said.code, Some(4), "page {page}");
@@ -267,7 +271,7 @@ fn repair_of_metadata_with_lost_pages_keeps_all_others() {
         let told = String::from_utf8(repair.out).unwrap();
         let after = lines();
         let is_whole = before.iter().all(|line| after.contains(line));
-        assert!(told.contains("all that is not named here was read or put back"), "page {page}: {told}");
+        assert!(told.contains("everything not listed here was read or restored"), "page {page}: {told}");
         let names_a_loss = told.lines().any(|line| line.starts_with("lost "));
         assert!(is_whole || names_a_loss, "page {page}: {after:?}: {told}");
         changed += u32::from(!is_whole);
@@ -368,12 +372,12 @@ fn error_that_passes_is_no_reason_to_put_metadata_together_anew() {
             // If the error hits every copy of the superblock, it is rewritten from the metadata,
             // which stays unchanged.
             let is_written_again =
-                String::from_utf8_lossy(&said.out).contains("put back from the metadata, which are sound");
+                String::from_utf8_lossy(&said.out).contains("restored from the metadata, which is sound");
             assert!(said.code == Some(4) || is_written_again, "read {skip}, {error}: {}", said.err);
             assert_eq!(list(), before, "read {skip}, {error}: {}", said.err);
             let said = program::run(dir.path(), "fsck fault:plan=plan+d");
-            let is_safe =
-                !said.err.contains("--rebuild") || said.err.contains("if that stays so, --rebuild --force");
+            let is_safe = !said.err.contains("--rebuild")
+                || said.err.contains("if this persists, use --rebuild --force");
             assert!(is_safe, "read {skip}, {error}: {}", said.err);
         }
         assert!(failed > 4, "{failed} failed");
@@ -422,7 +426,7 @@ fn damaged_copy_of_the_superblock_is_found_and_written_again() {
         places.iter().for_each(|at| image[*at..at + 4096].fill(0));
         fs::write(dir.path().join("d"), image).unwrap();
         let error = refused(dir.path(), "fsck d", 4);
-        assert!(error.contains("if there was one, --rebuild puts it together from the zones"), "{error}");
+        assert!(error.contains("if there was one, use --rebuild to make it again from the zones"), "{error}");
         zonal(dir.path(), "fsck d --rebuild");
         zonal(dir.path(), "fsck d --rebuild --force");
         is_clean(dir.path(), "fsck d --data");
@@ -792,7 +796,7 @@ fn get_ended_by_a_signal_leaves_only_what_was_there() {
             let error = String::from_utf8(said.stderr).unwrap();
             assert_eq!(said.status.code(), code, "{signal}: {error}");
             if code.is_some() {
-                assert_eq!(error, format!("zonal: interrupted; {target} is as it was before\n"));
+                assert_eq!(error, format!("zonal: interrupted; {target} is unchanged\n"));
             }
             assert_eq!(files_in(dir.path()), before, "{signal}, {target}");
             assert_eq!(fs::read(dir.path().join("old")).unwrap(), b"precious");

@@ -1,4 +1,4 @@
-//! `zonal fsck`.
+//! `zonal fsck`: checks and repairs a file system.
 
 use super::rebuild::MadeWith;
 use super::{OnToWrite, drive_to_read, drive_to_write, hinted, named, rebuild, waiters};
@@ -23,40 +23,44 @@ use zonal_fs::store::backend::BackendError;
 use zonal_fs::waiter::Waiters;
 use zonal_fs::{FsError, MountOptions, OpenError};
 
-/// Rounds of a repair: what is mended may show what it hid.
+/// Maximum number of rounds of a repair, because a repair may reveal more findings.
 const ROUNDS_MAX: u32 = 4;
 
 /// Check a file system that is not in use, and with --repair repair it
 ///
-/// Prints one finding a line with its severity: `minor`, where an account or a name is off and nothing is lost, or `lost`, and the
-/// path of the file that it is about. Nothing is changed without --repair, which touches metadata only, and prints what is left
-/// after it: what is lost stays lost, and reading it is an error until it is written again or the file is removed. Exits with 1 if
-/// anything wrong is left.
+/// Prints one finding per line, with the path of the file and a severity: `minor` if an account or
+/// a name is wrong and nothing is lost, or `lost`. The exit code is 1 if findings are left.
 ///
-/// Where pages of the metadata are lost, --repair reads all others, says what was in the lost ones as far as the others tell, and
-/// writes the metadata again in one step. Files that could be read stay as they are. A file of which only the name is left
-/// belongs to root afterwards and has its data; a read beyond them is an error. Names that are nowhere else are gone, and their
-/// files are in lost+found.
+/// Nothing is changed without --repair. --repair changes metadata only, and prints the findings
+/// that are left. Lost data stays lost: reading it fails until it is written again or the file is
+/// removed.
 ///
-/// With --rebuild metadata that are lost or damaged beyond repair are put together from the zones alone, and then checked. It says
-/// what it found, and what cannot be known. Data is never touched; where the metadata open and nothing in them is lost, only
-/// --force replaces them. If it is interrupted, it can be done again.
+/// If pages of the metadata are lost, --repair reads all others, reports the contents of the lost
+/// ones as far as the others tell, and writes the metadata again in one step. Readable files stay
+/// as they are. A file of which only the name is left keeps its data and belongs to root; reading
+/// beyond the data fails. Names that exist nowhere else are lost, and their files are in
+/// lost+found.
+///
+/// --rebuild makes metadata again that is lost or damaged beyond repair, from the zones alone, and
+/// then checks it. It reports what it found, and what the zones do not record. Data is never
+/// changed. If the metadata opens and nothing in it is lost, only --force replaces it. An
+/// interrupted rebuild can be repeated.
 #[derive(Args, Debug)]
 pub(crate) struct Fsck {
     #[command(flatten)]
     on: OnToWrite,
-    /// Read and verify all data as well
+    /// Also read and verify all data
     #[arg(long)]
     data: bool,
-    /// Mend what is found
+    /// Repair the findings
     #[arg(long, conflicts_with = "rebuild")]
     repair: bool,
-    /// Put the metadata together from the zones; with --data every block is verified meanwhile
+    /// Make the metadata again from the zones; with --data, also verify every block
     #[arg(long)]
     rebuild: bool,
     #[command(flatten)]
     made_with: MadeWith,
-    /// Print one JSON object a finding
+    /// Print one JSON object per finding
     #[arg(long)]
     json: bool,
 }
@@ -74,7 +78,7 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
     };
     let waiters = waiters();
     if *is_repaired && drive.volume().info().read_only {
-        let error = anyhow::anyhow!("{}: it may only be read, and nothing can be mended", on.device);
+        let error = anyhow::anyhow!("{}: the device may only be read, so nothing can be repaired", on.device);
         return Err(error).or_exit(Exit::Device);
     }
     let damaged = |e| with_hint(&on.device, e);
@@ -82,7 +86,7 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
     let job = Job { arguments, drive, waiters, superblock };
     let left = match job.open(Access::Verify) {
         Ok(rows) => job.check(rows, out)?,
-        // Pages are lost, and what leads to them is not.
+        // Pages are lost, but not the structures that lead to them.
         Err(MakeError::Fs(error)) => job.salvage(&error, out)?,
         Err(error) => return Err(job.hinted(error)),
     };
@@ -96,11 +100,10 @@ pub(crate) fn run(arguments: &Fsck, out: &mut dyn Write) -> Result<(), Failure> 
     out.flush()?;
     let lost = left.iter().filter(|severity| **severity == Severity::Lost).count();
     let minor = left.len() - lost;
-    Err(anyhow::anyhow!("{}: findings that are left: {lost} of something lost, {minor} minor", on.device)
-        .into())
+    Err(anyhow::anyhow!("{}: unrepaired: {lost} lost, {minor} minor", on.device).into())
 }
 
-/// A file system that is checked.
+/// File system that is checked.
 struct Job<'a> {
     arguments: &'a Fsck,
     drive: Arc<Drive>,
@@ -124,7 +127,7 @@ impl Job<'_> {
 
     fn look(&self, rows: &Rows) -> Result<Vec<Finding>, Failure> {
         let options = Options::default().with_data(self.arguments.data);
-        // With data all units are read; without, an unknown part of the headers.
+        // With --data, all units are read; otherwise an unknown part of the headers.
         let total = if self.arguments.data { self.written_bytes() } else { 0 };
         let _watch = Watch::begin("fsck", self.drive.volume(), total);
         let found = check(rows, &self.superblock, &self.drive, &*(self.waiters)(), options);
@@ -143,7 +146,8 @@ impl Job<'_> {
         counted.map_or(0, |()| sum)
     }
 
-    /// Looks at rows that can all be read, and mends them if that is asked for; how bad what is left is.
+    /// Checks readable rows, and repairs them on request. Returns the severities of the findings
+    /// that are left.
     fn check(&self, rows: Rows, out: &mut dyn Write) -> Result<Vec<Severity>, Failure> {
         let mut found = self.look(&rows)?;
         let copies = self.damaged_copies()?;
@@ -172,7 +176,7 @@ impl Job<'_> {
         self.arguments.on.on.metadata.clone().map(Beside::Path)
     }
 
-    /// Writes the superblock again, if some of these copies are damaged.
+    /// Writes the superblock again if some of its copies are damaged.
     fn renew(&self, copies: &[Finding]) -> Result<(), Failure> {
         if copies.is_empty() {
             return Ok(());
@@ -180,26 +184,26 @@ impl Job<'_> {
         renew_copies(&self.drive, &self.waiters, self.beside()).map_err(|error| self.hinted(error))
     }
 
-    /// The same, of rows in lost pages: what is in the others takes their place.
+    /// Like `check`, for a store with lost pages: it is replaced by the rows of the other pages.
     fn salvage(&self, error: &FsError, out: &mut dyn Write) -> Result<Vec<Severity>, Failure> {
         let Job { arguments, drive, waiters, .. } = self;
         let salvaged = salvage(drive, waiters, self.beside()).map_err(|error| self.hinted(error))?;
         if !arguments.repair {
             let device = self.device();
-            let error = anyhow::anyhow!("{device}: {error}; --repair keeps all metadata that can be read");
+            let error = anyhow::anyhow!("{device}: {error}; --repair keeps all readable metadata");
             return Err(Failure { exit: Exit::Device, error });
         }
         let mut rows = salvaged.rows().map_err(|error| self.hinted(error))?;
         let copies = self.damaged_copies()?;
         self.print(out, &rows, &copies, FindingStage::Found)?;
         let damage =
-            format!("{error}; all that is not named here was read or put back, and is written again");
+            format!("{error}; everything not listed here was read or restored, and is written again");
         self.print_line(out, Severity::Minor, &damage, None, FindingStage::Found)?;
         for loss in &salvaged.losses {
             let path = loss.file().and_then(|ino| path(&rows, ino));
             self.print_line(out, Severity::Lost, &loss.to_string(), path, FindingStage::Found)?;
         }
-        // A file whose blocks were just named as lost is not named again.
+        // A file whose lost blocks were just reported is not reported again.
         let is_news = |finding: &Finding| match finding {
             Finding::Gone { ino, .. } => !salvaged.losses.iter().any(|loss| loss.file() == Some(*ino)),
             _ => true,
@@ -217,7 +221,7 @@ impl Job<'_> {
         Ok(losses.chain(left.iter().map(Finding::severity)).collect())
     }
 
-    /// Mends what is found, and what shows then; what is left.
+    /// Repairs the findings and those that appear then. Returns the findings that are left.
     fn mend(&self, rows: &mut Rows, mut found: Vec<Finding>) -> Result<Vec<Finding>, Failure> {
         for _ in 0..ROUNDS_MAX {
             if !found.iter().any(Finding::can_be_mended) {
@@ -270,26 +274,29 @@ impl Job<'_> {
     }
 }
 
-/// What keeps metadata from being opened, with what can be done about it.
+/// Error of opening the metadata, with a remedy.
 fn with_hint(device: &str, error: MakeError) -> anyhow::Error {
     match error {
         MakeError::NeedsFile => hinted(device, error),
         MakeError::Superblock(SuperblockError::Version(_)) => named(device, error),
         refused if is_refusal(&refused) => named(device, refused),
         unread if unread.passing().is_some() => anyhow::anyhow!(
-            "{device}: {unread}; if that stays so, --rebuild --force puts the metadata together from the zones"
+            "{device}: {unread}; if this persists, use --rebuild --force to make the metadata again from the zones"
         ),
         MakeError::Superblock(SuperblockError::Magic) => {
-            anyhow::anyhow!("{device}: {error}; if there was one, --rebuild puts it together from the zones")
+            anyhow::anyhow!(
+                "{device}: {error}; if there was one, use --rebuild to make it again from the zones"
+            )
         }
         MakeError::Superblock(_) | MakeError::DamagedSuperblock { .. } => {
-            anyhow::anyhow!("{device}: {error}; --rebuild puts it together from the zones")
+            anyhow::anyhow!("{device}: {error}; use --rebuild to make it again from the zones")
         }
-        lost => anyhow::anyhow!("{device}: {lost}; --rebuild puts them together from the zones"),
+        lost => anyhow::anyhow!("{device}: {lost}; use --rebuild to make the metadata again from the zones"),
     }
 }
 
-/// Whether the metadata may be sound, and the way to them is not open: they are in use, of another drive, or cannot be written.
+/// True if the metadata may be sound, but cannot be accessed: in use, of another drive, or not
+/// writable.
 fn is_refusal(error: &MakeError) -> bool {
     match error {
         MakeError::Open(OpenError::OtherDrive { .. } | OpenError::Limits(_)) => true,
@@ -309,7 +316,7 @@ fn is_refusal(error: &MakeError) -> bool {
     }
 }
 
-/// Whether a device refused a request because of where it is, and not because of what it holds.
+/// True if a device refused a request for reasons other than its contents.
 fn cannot_write(error: &RequestError) -> bool {
     let RequestError::Device(error) = error else { return false };
     match error {
@@ -322,7 +329,7 @@ fn cannot_write(error: &RequestError) -> bool {
     }
 }
 
-/// When a finding was made.
+/// Stage at which a finding was made.
 #[derive(Clone, Copy)]
 enum FindingStage {
     Found,

@@ -1,4 +1,4 @@
-//! `zonal get`.
+//! `zonal get` and `zonal cat`: copy files out of a file system.
 
 use super::get_tree::{GetTree, copy_out};
 use super::journey::Journey;
@@ -27,25 +27,29 @@ use zonal_io::standard::{self, Stream};
 
 /// Copy a file, or with -r a directory, out of a file system, verified
 ///
-/// The file is there as a whole, with the permissions, times, extended attributes and holes that it has in the file system, for root also
-/// with its owner, or, if anything fails or a signal ends the command, as it was before. A FILE that ends with a slash is a directory: the
-/// file goes there under its own name. An image, a block device, and metadata of a file system are never replaced.
+/// The file gets the permissions, times, extended attributes and holes that it has in the file
+/// system, and for root also the owner. It replaces an existing file only once it is complete: if
+/// anything fails, or a signal ends the command, FILE is as it was before. If FILE ends with a
+/// slash, it is a directory, and the file goes there under its own name. Images, block devices and
+/// metadata files are never replaced.
 ///
-/// With -r FILE becomes the directory, or gets what is in it if it is there. Hard and symbolic links stay what they are, and no link is
-/// followed. Pipes, sockets and devices are told and skipped. A file that cannot be copied is told, the others are copied, and the exit is 1, or 3
-/// if data is damaged. Each file is there as a whole or not at all.
+/// With -r, FILE becomes the directory; if it exists, the two are merged. Hard and symbolic links
+/// are preserved, and no link is followed. Pipes, sockets and devices are skipped with a warning. A
+/// file that cannot be copied is reported, the others are copied, and the exit code is 1, or 3 if
+/// data is damaged. Each file appears only once it is complete.
 #[derive(Args, Debug)]
 pub(crate) struct Get {
     #[command(flatten)]
     on: On,
-    /// Which file
+    /// File to copy
     path: OsString,
-    /// Where it goes; `-` is standard output
+    /// Destination, or `-` for standard output
     file: OsString,
-    /// Continue where blocks cannot be read or are not what was written: they become zeroes, each is told, and the exit is 3
+    /// Write zeroes for blocks that are unreadable or damaged; each is reported, and the exit code
+    /// is 3
     #[arg(long)]
     salvage: bool,
-    /// A directory with all that is in it
+    /// Copy a directory with its contents
     #[arg(long, short)]
     recursive: bool,
 }
@@ -55,7 +59,7 @@ pub(crate) struct Get {
 pub(crate) struct Cat {
     #[command(flatten)]
     on: On,
-    /// Which files
+    /// Files to print
     #[arg(required = true)]
     paths: Vec<OsString>,
 }
@@ -71,16 +75,16 @@ pub(crate) fn run_cat(arguments: &Cat, out: &mut dyn Write) -> Result<(), Failur
     Ok(())
 }
 
-/// The file with data that a path names.
+/// Finds the regular file at a path.
 fn file_at(fs: &FileSystem, path: &OsStr) -> Result<(u64, Attributes), Failure> {
     let ino = fs.resolve(&names(path)?.join(&b'/')).map_err(|e| failed(path, e))?;
     let attributes = fs.attributes(ino).map_err(|e| failed(path, e))?;
     match attributes.kind {
         FileKind::File => Ok((ino, attributes)),
         FileKind::Directory => {
-            Err(anyhow::anyhow!("{}: it is a directory; get -r copies it", shown_word(path)).into())
+            Err(anyhow::anyhow!("{}: is a directory; use `zonal get -r` to copy it", shown_word(path)).into())
         }
-        _ => Err(anyhow::anyhow!("{}: it is no file with data", shown_word(path)).into()),
+        _ => Err(anyhow::anyhow!("{}: not a regular file", shown_word(path)).into()),
     }
 }
 
@@ -88,13 +92,15 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
     let Get { on, path, file, salvage, recursive } = arguments;
     let mut target = PathBuf::from(file);
     if file.as_bytes().ends_with(b"/") {
-        // The root has no name of its own: what is in it goes there.
+        // The root has no name of its own, so its contents go there.
         target.extend(names(path)?.last().map(|own| OsStr::from_bytes(own)));
         let above = if names(path)?.is_empty() { None } else { target.parent() };
         above.map_or(Ok(()), std::fs::create_dir_all).with_context(|| shown_word(file))?;
     }
     if *recursive && file == "-" {
-        return Err(Failure::usage("-: a directory has no place on standard output"));
+        return Err(Failure::usage(
+            "-: a directory cannot be written to standard output; use `zonal tar --create`",
+        ));
     }
     let opened = on.look()?;
     if *recursive {
@@ -118,8 +124,8 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
             copy(source, file, &mut stream)
         }
         OutputPlace::File(to) => {
-            // From now on a signal is an error like another, after which no part of the new file is left.
-            let mut journey = Journey::begin("get", format!("{} is as it was before", shown_word(file)))?;
+            // From now on a signal is an error like any other, and leaves nothing of the new file.
+            let mut journey = Journey::begin("get", format!("{} is unchanged", shown_word(file)))?;
             let mut whole = AtomicFile::create(to, 0o600).with_context(|| shown_word(file))?;
             journey.progress.expect(attributes.size);
             let mut buffer = vec![0; piece_bytes(&fs)];
@@ -135,7 +141,7 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
                 Err(error) => error.context(shown_word(file)).into(),
             })?;
             journey.check()?;
-            // As it is in the file system, which is how it was put.
+            // The properties in the file system are those of the file that was put there.
             let kept = xattrs(&fs, ino).map_err(|e| failed(path, e))?;
             keep_on_host(&*whole.file(), &attributes, &kept).with_context(|| shown_word(file))?;
             Ok(whole.commit().with_context(|| shown_word(file))?)
@@ -150,21 +156,22 @@ pub(crate) fn run(arguments: &Get, out: &mut dyn Write) -> Result<(), Failure> {
     }
 }
 
-/// Where the bytes go.
+/// Destination of the data.
 #[derive(Debug)]
 enum OutputPlace<'a> {
     Output,
-    /// Something that takes bytes as they come and keeps none, such as a pipe or a terminal.
+    /// Something that takes a stream of bytes and keeps none, such as a pipe or a terminal.
     Stream(&'a Path),
-    /// A file, which is made or replaced.
+    /// File that is created or replaced.
     File(&'a Path),
 }
 
-/// What metadata in a file begin with.
+/// First bytes of a metadata file.
 const METADATA_MAGIC: &[u8] = b"zonal-db";
 
 impl OutputPlace<'_> {
-    /// An error if something is there that cannot be replaced, or that no copy is worth: `metadata` is the file in use.
+    /// Fails if the file at the destination must not be replaced. `metadata` is the metadata file
+    /// in use.
     fn of<'a>(file: &'a OsStr, metadata: Option<&Path>) -> Result<OutputPlace<'a>, Failure> {
         let path = Path::new(file);
         let refused = |why: &str| Err(Failure::usage(format!("{}: {why}", shown_word(file))));
@@ -179,23 +186,23 @@ impl OutputPlace<'_> {
         };
         let kind = there.file_type();
         if kind.is_block_device() {
-            return refused("a block device, which no file replaces");
+            return refused("a block device, which is never replaced");
         }
         if kind.is_dir() {
-            return refused("a directory: give the name of the file");
+            return refused("is a directory; append the name of the file");
         }
         if !kind.is_file() {
             return Ok(OutputPlace::Stream(path));
         }
         let is_it = |other: Metadata| (other.dev(), other.ino()) == (there.dev(), there.ino());
         if metadata.is_some_and(|metadata| metadata.metadata().is_ok_and(is_it)) {
-            return refused("the metadata of the file system, which no file replaces");
+            return refused("the metadata of the file system, which is never replaced");
         }
         match begins_with(path, METADATA_MAGIC) {
-            _ if is_image(path) => refused("an image, which no file replaces"),
-            Ok(true) => refused("metadata of a file system, which no file replaces"),
+            _ if is_image(path) => refused("an image, which is never replaced"),
+            Ok(true) => refused("metadata of a file system, which is never replaced"),
             Ok(false) => Ok(OutputPlace::File(path)),
-            Err(error) => refused(&format!("it cannot be told whether it is an image: {error}")),
+            Err(error) => refused(&format!("cannot determine if it is an image: {error}")),
         }
     }
 }
@@ -206,14 +213,14 @@ fn begins_with(path: &Path, magic: &[u8]) -> io::Result<bool> {
     Ok(begin == magic)
 }
 
-/// A file that is read from its start on.
+/// File that is read sequentially.
 struct Source<'a> {
     fs: &'a FileSystem,
     waiter: Polling,
     ino: u64,
     path: &'a OsStr,
     offset: u64,
-    /// Blocks that were lost, if that is no reason to end.
+    /// Collects lost blocks; if `None`, they are an error.
     lost: Option<&'a Lost>,
 }
 

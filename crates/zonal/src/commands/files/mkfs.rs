@@ -1,4 +1,4 @@
-//! `zonal mkfs`.
+//! `zonal mkfs`: makes a file system.
 
 use super::{drive_to_write, hinted, named, waiters};
 use crate::exit::{Exit, Failure, OrExit};
@@ -18,32 +18,36 @@ use zonal_fs::{BLOCK_BYTES, Changes, MountOptions, ROOT};
 
 /// Make a file system on a drive
 ///
-/// Data goes to the sequential zones. Metadata goes to the conventional zones; where the device has none, to a log in its first
-/// sequential ones; or to a file beside the device, which then has to be named with each command. The root
-/// directory is the caller's.
+/// Data goes to the sequential zones. Metadata goes to the conventional zones, or to a log in the
+/// first sequential zones if there are none. With --metadata, it goes to a file beside the device,
+/// which every later command has to name. The root directory belongs to the caller.
+///
+/// A device that contains data is refused without --yes.
 #[derive(Args, Debug)]
 pub(crate) struct Mkfs {
     /// Device name; see `zonal help devices`
     device: String,
-    /// Name of the file system, for people
+    /// Label of the file system
     #[arg(long, short = 'L', value_name = "NAME", default_value = "")]
     label: String,
-    /// Keep the metadata in this file, which is made; if mkfs is killed, remove what it left of it before the next try
+    /// Create this file for the metadata; if mkfs is killed, remove the file before the next
+    /// attempt
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
-    /// Largest zone append, a header of 4 KiB included [default: what the device takes, at most {unit}]
+    /// Largest zone append, including a header of 4 KiB [default: the device's limit, at most
+    /// {unit}]
     #[arg(long, value_name = "SIZE", value_parser = value::size)]
     unit: Option<u64>,
-    /// Zones that the metadata have at first, on a drive without conventional ones
+    /// Initial number of zones for metadata, on a drive without conventional zones
     #[arg(long, value_name = "ZONES")]
     log_zones: Option<u32>,
-    /// Space that files never get, for the collector to work well on a full device
+    /// Space that files cannot use, which helps garbage collection on a full device
     #[arg(long, value_name = "SIZE", value_parser = value::size, default_value = "0")]
     reserve: u64,
     /// Write data without checksums
     #[arg(long)]
     no_checksums: bool,
-    /// Go on although there is data on the device, which is lost
+    /// Overwrite data on the device, which is lost
     #[arg(long, aliases = ["force", "fs-overwrite"], short_alias = 'f')]
     yes: bool,
     #[command(flatten)]
@@ -64,7 +68,7 @@ pub(crate) fn run(arguments: &Mkfs, out: &mut dyn Write) -> Result<(), Failure> 
     let superblock = made.map_err(|error| match error {
         MakeError::Unfit(_) => Failure { exit: Exit::Usage, error: named(&arguments.device, error) },
         MakeError::InUse { .. } => Failure { exit: Exit::Device, error: hinted(&arguments.device, error) },
-        error => Failure { exit: Exit::Failed, error: named(&arguments.device, error) },
+        error => Failure { exit: Exit::Failed, error: hinted(&arguments.device, error) },
     })?;
     own_root(arguments, &drive)?;
     let found = superblocks::find(&drive, &*waiters()()).map_err(|error| named(&arguments.device, error))?;
@@ -73,7 +77,8 @@ pub(crate) fn run(arguments: &Mkfs, out: &mut dyn Write) -> Result<(), Failure> 
     Ok(writeln!(out, "{}", describe(&superblock, zones))?)
 }
 
-/// Gives the root directory to a caller who is not root: a mount by the same user can be written to then.
+/// Gives the root directory to a caller other than root, so that the same user can write to a
+/// mount.
 fn own_root(arguments: &Mkfs, drive: &Arc<Drive>) -> Result<(), Failure> {
     let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
     if uid == 0 {

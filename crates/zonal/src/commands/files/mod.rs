@@ -29,25 +29,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use zonal_fs::drive::Drive;
-use zonal_fs::format::FileKind;
+use zonal_fs::format::{FileKind, SuperblockError};
 use zonal_fs::make::{self, MakeError};
+use zonal_fs::store::backend::BackendError;
 use zonal_fs::waiter::{Polling, Waiters, polling};
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile};
 use zonal_io::clock::Clock;
 use zonal_io::device::Device;
 use zonal_io::volume::{Volume, VolumeOptions};
 
-/// Where a file system is.
+/// Location of a file system.
 #[derive(Args, Debug)]
 pub(crate) struct On {
     /// Device with the file system; see `zonal help devices`
     device: String,
-    /// File with its metadata, if they are beside the device
+    /// Metadata file, if the metadata is kept beside the device
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
 }
 
-/// The same, of a file system that is written to.
+/// Location of a file system to write to, and options of the write path.
 #[derive(Args, Debug)]
 pub(crate) struct OnToWrite {
     #[command(flatten)]
@@ -56,24 +57,24 @@ pub(crate) struct OnToWrite {
     write_path: WritePathAndMode,
 }
 
-/// A file system that is open, and how to wait for it.
+/// Open file system, and its waiter.
 pub(crate) struct Opened {
     pub(crate) fs: FileSystem,
     pub(crate) waiter: Polling,
 }
 
-/// A way to open a file system.
+/// Function that opens a file system.
 type OpenFs = fn(&Arc<Drive>, &Waiters, Option<PathBuf>, MountOptions) -> Result<FileSystem, MakeError>;
 
 impl OnToWrite {
-    /// Opens the file system to be changed.
+    /// Opens the file system for writing.
     fn open(&self) -> Result<Opened, Failure> {
         self.on.open_with(drive_to_write(&self.on.device, &self.write_path)?, make::open)
     }
 }
 
 impl On {
-    /// Opens the file system to be looked at: nothing is written, and others may look at it too.
+    /// Opens the file system for reading: nothing is written, and others may read it, too.
     fn look(&self) -> Result<Opened, Failure> {
         self.open_with(drive_to_read(&self.device)?, make::look)
     }
@@ -86,17 +87,17 @@ impl On {
     }
 }
 
-/// The options of a volume under a file system, which keeps the drive's limits itself.
+/// Options of a volume under a file system, which enforces the drive's limits itself.
 fn under_files() -> VolumeOptions {
     VolumeOptions::default().without_budget()
 }
 
-/// The device called `name`, to look at.
+/// Opens the device `name` for reading.
 pub(crate) fn drive_to_read(name: &str) -> Result<Arc<Drive>, Failure> {
     drive(devices::open_to_read(name)?, under_files())
 }
 
-/// The device called `name`, to write to.
+/// Opens the device `name` for writing.
 fn drive_to_write(name: &str, write_path: &WritePathAndMode) -> Result<Arc<Drive>, Failure> {
     let options = write_path.options(under_files(), name)?;
     drive(devices::open(name)?, options)
@@ -107,22 +108,27 @@ fn drive(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Arc<Drive>, 
     Ok(Arc::new(Drive::new(Arc::new(volume))))
 }
 
-/// An error with the name of what it is about.
+/// Error with the name of its subject.
 fn named<E: std::error::Error + Send + Sync + 'static>(name: &str, error: E) -> anyhow::Error {
     anyhow::Error::new(error).context(name.to_owned())
 }
 
-/// An error of making or opening a file system, with the option that helps, if one does.
-fn hinted(device: &str, error: MakeError) -> anyhow::Error {
-    let option = match &error {
-        MakeError::InUse { .. } => " (--yes)",
-        MakeError::NeedsFile => " (--metadata)",
+/// Error of making or opening a file system, with a remedy if there is one.
+pub(crate) fn hinted(device: &str, error: MakeError) -> anyhow::Error {
+    let remedy = match &error {
+        MakeError::InUse { .. } => " (--yes)".to_owned(),
+        MakeError::NeedsFile => " (--metadata)".to_owned(),
+        MakeError::Superblock(SuperblockError::Magic) => format!("; make one with `zonal mkfs {device}`"),
+        MakeError::Backend(BackendError::Exists { .. }) => "; remove it, or name another file".to_owned(),
+        MakeError::DamagedSuperblock { .. } | MakeError::Backend(BackendError::Damaged { .. }) => {
+            format!("; `zonal fsck {device} --rebuild` makes the metadata again from the zones")
+        }
         _ => return named(device, error),
     };
-    anyhow::anyhow!("{device}: {error}{option}")
+    anyhow::anyhow!("{device}: {error}{remedy}")
 }
 
-/// What an operation on a path fails with.
+/// Failure of an operation on a path.
 fn failed(path: &OsStr, error: FsError) -> Failure {
     let exit = match &error {
         FsError::Checksum { .. } | FsError::Unit { .. } | FsError::Gone { .. } => Exit::Verify,
@@ -131,23 +137,23 @@ fn failed(path: &OsStr, error: FsError) -> Failure {
     Failure { exit, error: named(&shown_word(path), error) }
 }
 
-/// Names in a path from the root; `.` and empty ones do not count.
+/// Names in a path from the root, without `.` and empty ones.
 fn names(path: &OsStr) -> Result<Vec<&[u8]>, Failure> {
     let names = path.as_bytes().split(|byte| *byte == b'/');
     let names: Vec<&[u8]> = names.filter(|name| !name.is_empty() && *name != b".").collect();
     if names.contains(&&b".."[..]) {
         let path = shown_word(path);
-        return Err(Failure::usage(format!("{path}: a path is from the root, without ..")));
+        return Err(Failure::usage(format!("{path}: paths start at the root and cannot contain `..`")));
     }
     Ok(names)
 }
 
-/// A file that belongs to the caller.
+/// New file that belongs to the caller.
 fn own(kind: FileKind, mode: u16) -> NewFile {
     NewFile { uid: geteuid().as_raw(), gid: getegid().as_raw(), ..NewFile::new(kind, mode) }
 }
 
-/// The ways into a file system that no job needs to know.
+/// Waiters for a file system in real time.
 pub(crate) fn waiters() -> Waiters {
     polling(Clock::start())
 }

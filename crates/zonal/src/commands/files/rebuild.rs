@@ -1,4 +1,4 @@
-//! `zonal fsck --rebuild`.
+//! `zonal fsck --rebuild`: makes the metadata again from the zones.
 
 use super::{OnToWrite, drive_to_write, named, waiters};
 use crate::exit::{Exit, Failure, OrExit};
@@ -10,27 +10,27 @@ use zonal_fs::make::MakeOptions;
 use zonal_fs::rebuild::{Origin, RebuildError, RebuildOptions, Rebuilt, rebuild};
 use zonal_fs::scan::Depth;
 
-/// What cannot be known from the zones alone.
-const UNKNOWN: &str = "Not known from the zones, and so lost or as it was once:
-  names that were changed since a file was last written or copied, and all but one of a file's;
-  files that were deleted: they are back if their data was still there;
+/// Information that the zones do not contain.
+const UNKNOWN: &str = "Not recorded in the zones, and therefore lost or outdated:
+  names changed since the last write or copy of a file, and all but one of its names;
+  deletions: deleted files are back if their data still existed;
   files without data, directories without files, symbolic links;
-  permissions, owners, times, attributes: files are their owner's only, and dated now;
-  sizes that were changed since the last write, and holes made where there was data.";
+  permissions, owners, times, attributes: files are accessible to their owner only, and have the current time;
+  sizes changed since the last write, and holes punched into data.";
 
-/// Of use with --rebuild only.
+/// Options of --rebuild.
 #[derive(Args, Debug)]
 pub(super) struct MadeWith {
-    /// Although the metadata open and nothing in them is lost
+    /// Rebuild even if the metadata opens and nothing in it is lost
     #[arg(long, short, requires = "rebuild")]
     force: bool,
-    /// Where the superblock is gone: the name that the file system had
+    /// If the superblock is lost: label of the file system
     #[arg(long, short = 'L', value_name = "NAME", requires = "rebuild")]
     label: Option<String>,
-    /// Where the superblock is gone: the largest zone append that it was made with
+    /// If the superblock is lost: largest zone append that the file system was made with
     #[arg(long, value_name = "SIZE", value_parser = value::size, requires = "rebuild")]
     unit: Option<u64>,
-    /// Where the superblock is gone: the zones that its metadata have at first
+    /// If the superblock is lost: initial number of zones for metadata
     #[arg(long, value_name = "ZONES", requires = "rebuild")]
     log_zones: Option<u32>,
 }
@@ -77,22 +77,20 @@ fn tell(rebuilt: &Rebuilt, json: bool, out: &mut dyn Write) -> std::io::Result<(
     match rebuilt.superblock {
         Origin::Drive => {}
         Origin::Metadata => {
-            return writeln!(out, "the superblock was put back from the metadata, which are sound");
+            return writeln!(out, "the superblock was restored from the metadata, which is sound");
         }
-        Origin::Units => {
-            writeln!(out, "the superblock is made again: what it said of space kept back is lost")?
-        }
+        Origin::Units => writeln!(out, "a new superblock was made; the amount of reserved space is lost")?,
     }
     let Rebuilt { files, bytes, lost_and_found, units, uncommitted, torn, damaged, .. } = rebuilt;
     let Rebuilt { garbage_blocks, unreadable_blocks, replaced, earlier, .. } = rebuilt;
     writeln!(out, "{files} files of {}, {lost_and_found} of them in lost+found", value::human(*bytes))?;
     writeln!(
         out,
-        "{units} units; left out: {torn} torn, {uncommitted} that no commit knew, {earlier} stale, pieces of files that are gone {replaced}"
+        "{units} units; skipped: {torn} torn, {uncommitted} uncommitted, {earlier} stale, {replaced} pieces of deleted files"
     )?;
     writeln!(
         out,
-        "{damaged} units with damaged data; {garbage_blocks} blocks of garbage, {unreadable_blocks} that cannot be read"
+        "{damaged} units with damaged data; {garbage_blocks} blocks of garbage, {unreadable_blocks} unreadable blocks"
     )?;
     writeln!(out, "{UNKNOWN}")
 }

@@ -1,4 +1,4 @@
-//! Copies that continue where data is damaged: a block that cannot be read is zeroes, and is told.
+//! Copies that continue past damaged data: an unreadable block becomes zeroes, and is reported.
 
 use crate::text::shown;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use zonal_fs::waiter::Polling;
 use zonal_fs::{BLOCK_BYTES, FileSystem, FsError, Target};
 
-/// Blocks of a file that are lost. One thread reads the file, another one tells.
+/// Lost blocks of a file. One thread reads the file, another one reports.
 #[derive(Default)]
 pub(super) struct Lost {
     blocks: AtomicU64,
@@ -19,7 +19,8 @@ impl Lost {
         self.blocks.load(Ordering::Relaxed)
     }
 
-    /// Tells what was found since this was called last, a line each, and calls `before` before each.
+    /// Reports the blocks found since the last call, one per line, and calls `before` before each
+    /// line.
     pub(super) fn tell(&self, path: &[u8], mut before: impl FnMut()) {
         for line in std::mem::take(&mut *self.untold()) {
             before();
@@ -38,12 +39,12 @@ impl Lost {
     }
 }
 
-/// What is said of a file whose copy lacks this number of blocks.
+/// Message about a file whose copy lacks this number of blocks.
 pub(super) fn lost(blocks: u64) -> String {
-    format!("{blocks} blocks of 4 KiB are lost, and zeroes in the copy")
+    format!("{blocks} blocks of 4 KiB are lost; the copy has zeroes instead")
 }
 
-/// Reads from a file. With `lost`, damage is no reason to fail.
+/// Reads from a file. With `lost`, damage is recorded instead of being an error.
 pub(super) fn read(
     fs: &FileSystem,
     waiter: &Polling,
@@ -57,7 +58,7 @@ pub(super) fn read(
     }
 }
 
-/// Reads one block at a time; a block that cannot be read is zeroes.
+/// Reads one block at a time; an unreadable block becomes zeroes.
 fn by_blocks(
     fs: &FileSystem,
     waiter: &Polling,
