@@ -208,9 +208,9 @@ fn path_that_ends_with_a_slash_is_a_directory() {
     for (path, data) in [("out/f", "one"), ("out/new/tree/g", "two"), ("all/new/f", "one")] {
         assert_eq!(fs::read_to_string(dir.path().join(path)).unwrap(), data, "{path}");
     }
-    assert!(refused(dir.path(), "put d - new/", 2).contains("a file needs a name"));
-    assert!(refused(dir.path(), "put d tree t", 1).contains("Is a directory; -r "));
-    assert!(refused(dir.path(), "get d new x", 1).contains("it is a directory; get -r "));
+    assert!(refused(dir.path(), "put d - new/", 2).contains("no file name"));
+    assert!(refused(dir.path(), "put d tree t", 1).contains("Is a directory; use -r "));
+    assert!(refused(dir.path(), "get d new x", 1).contains("is a directory; use `zonal get -r` "));
     assert!(refused(dir.path(), "get -r d new -", 2).contains("standard output"));
 }
 
@@ -265,7 +265,7 @@ fn file_that_cannot_be_copied_costs_itself_alone() {
         [
             "zonal: in/big: is a directory",
             "zonal: in/empty: not a directory",
-            "zonal: 2 could not be copied; the rest is there"
+            "zonal: not copied: 2; the rest is complete"
         ]
     );
     assert_eq!(zonal(dir.path(), "cat d t/a/small t/empty"), "changedx");
@@ -273,7 +273,7 @@ fn file_that_cannot_be_copied_costs_itself_alone() {
     fs::create_dir_all(dir.path().join("out/z")).unwrap();
     let said = program::run(dir.path(), "get -r d t out");
     assert_eq!(said.code, Some(1), "{}", said.err);
-    assert!(said.err.starts_with("zonal: t/z: a directory is there\n"), "{}", said.err);
+    assert!(said.err.starts_with("zonal: t/z: the destination is a directory\n"), "{}", said.err);
     assert_eq!(fs::read_to_string(dir.path().join("out/a/small")).unwrap(), "changed");
 }
 
@@ -309,8 +309,8 @@ fn damaged_file_is_told_and_the_others_are_copied() {
     assert_eq!((said.code, said.err.lines().count()), (Some(3), 3), "{}", said.err);
     let told: Vec<_> = said.err.lines().collect();
     assert!(told[0].starts_with("zonal: t/1: file "), "{}", said.err);
-    assert_eq!(told[1], "zonal: t/1: 1 blocks of 4 KiB are lost, and zeroes in the copy");
-    assert_eq!(told[2], "zonal: 1 have zeroes for what is lost; the rest is there");
+    assert_eq!(told[1], "zonal: t/1: 1 blocks of 4 KiB are lost; the copy has zeroes instead");
+    assert_eq!(told[2], "zonal: copied with zeroes for lost data: 1; the rest is complete");
     let mut expected = blocks(1, 9 << 20);
     expected[..4096].fill(0);
     assert!(fs::read(dir.path().join("out/1")).unwrap() == expected);
@@ -343,7 +343,7 @@ fn interrupted_put_leaves_what_was_there() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
         (output.status.code(), said.as_str()),
-        (Some(130), "zonal: interrupted; what had the name is as it was before\n")
+        (Some(130), "zonal: interrupted; an existing file is unchanged\n")
     );
     assert_eq!(zonal(dir.path(), "cat d f"), "old");
     assert!(zonal(dir.path(), "fsck --data d").starts_with("d: clean"));
@@ -386,7 +386,7 @@ fn file_that_becomes_shorter_is_not_copied() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(
         (output.status.code(), said.as_str()),
-        (Some(1), "zonal: big: it became shorter while it was read\n")
+        (Some(1), "zonal: big: the file shrank while it was read\n")
     );
     refused(dir.path(), "cat d f", 1);
 }
@@ -481,7 +481,7 @@ fn no_link_on_the_way_out_is_followed() {
     zonal(dir.path(), "create out/a/f --size 64M --zone-size 4M");
     let said = program::run(dir.path(), "get -r d t out");
     assert!(
-        said.err.starts_with("zonal: t/a/f: an image is there, which no file replaces\n"),
+        said.err.starts_with("zonal: t/a/f: the destination is an image, which is never replaced\n"),
         "{}",
         said.err
     );
@@ -538,7 +538,7 @@ fn interrupted_copy_leaves_whole_files() {
     assert_eq!(child.wait().unwrap().code(), Some(130), "{said}");
     let lines: Vec<&str> = said.lines().collect();
     let [_, last] = lines[..] else { panic!("{said}") };
-    assert_eq!(last, "zonal: interrupted; what was copied until then is there");
+    assert_eq!(last, "zonal: interrupted; files copied until then are complete");
     zonal(dir.path(), "get -r d t out");
     let there = fs::read_dir(dir.path().join("out/a")).unwrap().count();
     assert!(there < 2000, "it was over");
@@ -717,16 +717,16 @@ fn archive_leads_nowhere_but_into_its_directory() {
     assert_eq!(
         lines,
         [
-            "zonal: ../outside/f: a name with .. leads elsewhere",
-            "zonal: a/../../outside/f: a name with .. leads elsewhere",
+            "zonal: ../outside/f: a path with .. leads out of the directory",
+            "zonal: a/../../outside/f: a path with .. leads out of the directory",
             "zonal: link/f: not a directory",
-            "zonal: hard: a name with .. leads elsewhere",
+            "zonal: hard: a path with .. leads out of the directory",
             "zonal: pipe: a pipe, skipped",
             "zonal: odd: unknown type 'Z', extracted as a regular file",
-            "zonal: ../odd: a name with .. leads elsewhere",
+            "zonal: ../odd: a path with .. leads out of the directory",
             "zonal: rest: the rest of a file that begins in another volume",
-            "zonal: nonsense: record uid makes no sense",
-            "zonal: 7 could not be copied; the rest is there"
+            "zonal: nonsense: invalid record uid",
+            "zonal: not copied: 7; the rest is complete"
         ]
     );
     assert_eq!(zonal(dir.path(), "cat d outside/f"), "precious");
@@ -778,7 +778,7 @@ fn headers_of_old_programs_are_read() {
     assert_eq!(names(&zonal(dir.path(), "ls d solaris")), ["sun"]);
     // Neither checksum matches.
     signed[0] ^= 1;
-    assert!(extract(dir.path(), &signed, "wrong").err.contains("no header of tar"));
+    assert!(extract(dir.path(), &signed, "wrong").err.contains("not a tar header"));
 }
 
 /// An oversized attribute is dropped alone: the file, the directory and the other attributes are
@@ -831,7 +831,7 @@ fn numbers_of_archives_that_are_not_octal() {
     let sum: u32 = archive[..512].iter().map(|byte| u32::from(*byte)).sum();
     archive[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
     let said = extract(dir.path(), &archive, "t");
-    assert_eq!((said.code, said.err.lines().next()), (Some(1), Some("zonal: old: its uid makes no sense")));
+    assert_eq!((said.code, said.err.lines().next()), (Some(1), Some("zonal: old: invalid uid")));
 }
 
 /// A caller who cannot change owners does not give others his own rights.
@@ -892,10 +892,7 @@ fn damaged_archives_are_refused_and_do_no_harm() {
     let mut wrong = archives[0].clone();
     wrong[100] ^= 1;
     let said = extract(dir.path(), &wrong, "t");
-    assert_eq!(
-        (said.code, said.err.as_str()),
-        (Some(1), "zonal: byte 0 of the archive: this is no header of tar\n")
-    );
+    assert_eq!((said.code, said.err.as_str()), (Some(1), "zonal: byte 0 of the archive: not a tar header\n"));
     // A damaged header costs its file, and nothing else.
     let entries: [(&str, u8, &str, &[u8]); 5] = [
         ("before", b'0', "", b"before"),
@@ -910,12 +907,12 @@ fn damaged_archives_are_refused_and_do_no_harm() {
     archive[negative + 124..negative + 136].fill(0xff);
     sum(&mut archive[negative..negative + 512]);
     let said = extract(dir.path(), &archive, "parts");
-    let passed = "passed over up to the next header";
+    let passed = "skipping to the next header";
     let expected = format!(
-        "zonal: byte 1024 of the archive: this is no header of tar; {passed}\n\
-         zonal: byte 5120 of the archive: this is no header of tar; {passed}\n\
-         zonal: byte {negative} of the archive: it is larger than any file; {passed}\n\
-         zonal: 3 could not be copied; the rest is there\n"
+        "zonal: byte 1024 of the archive: not a tar header; {passed}\n\
+         zonal: byte 5120 of the archive: not a tar header; {passed}\n\
+         zonal: byte {negative} of the archive: file too large; {passed}\n\
+         zonal: not copied: 3; the rest is complete\n"
     );
     assert_eq!((said.code, said.err), (Some(1), expected));
     assert_eq!(names(&zonal(dir.path(), "ls d parts")), ["after", "before", "hard"]);
@@ -925,7 +922,7 @@ fn damaged_archives_are_refused_and_do_no_harm() {
     wrong[1024 + 3] ^= 1;
     let said = extract(dir.path(), &wrong, "rest");
     let lines: Vec<&str> = said.err.lines().collect();
-    let expected = format!("zonal: byte 1024 of the archive: this is no header of tar; {passed}");
+    let expected = format!("zonal: byte 1024 of the archive: not a tar header; {passed}");
     assert_eq!((said.code, lines[0], lines.len()), (Some(1), expected.as_str(), 2));
     assert_eq!(names(&zonal(dir.path(), "ls d rest")), ["a", "sparse"]);
     // Data behind the end of an archive is not read forever, and attributes are limited to those

@@ -1,7 +1,8 @@
-//! A directory of a file system with all that is in it, out to the host.
+//! Copying a directory of a file system with its contents to the host.
 //!
-//! A name of the file system, or a link that is in the way, leads nowhere else: each directory is entered by its descriptor, and no link is
-//! followed. What a file replaces is replaced in one step once the file is whole.
+//! Neither a name in the file system nor an existing link leads elsewhere: each directory is
+//! entered by its descriptor, and no link is followed. An existing file is replaced in one step,
+//! once the new one is complete.
 
 use super::Opened;
 use super::journey::Journey;
@@ -29,25 +30,25 @@ use zonal_fs::{FileSystem, FsError, Seek};
 use zonal_io::clock::Clock;
 use zonal_io::image::is_image;
 
-/// Copies files out.
+/// Copy of a directory tree to the host.
 pub(super) struct GetTree<'a> {
     opened: &'a Opened,
     journey: Journey,
-    /// Files with several names that were copied: where the first is, from the directory that all go to.
+    /// Copied files with several names: path of the first name, from the destination.
     linked: HashMap<u64, PathBuf>,
     buffer: Vec<u8>,
     /// Path of the directory in the file system.
     from: Vec<u8>,
-    /// Damage is no reason to leave a file out.
+    /// True to replace damaged blocks by zeroes instead of leaving the file out.
     salvage: bool,
 }
 
-/// A directory that is being copied.
+/// Directory that is being copied.
 struct Frame {
     to: OwnedFd,
     ino: u64,
     attributes: Attributes,
-    /// From the directory that all go to.
+    /// Path from the destination.
     path: PathBuf,
     left: Vec<(Vec<u8>, u64)>,
 }
@@ -55,15 +56,15 @@ struct Frame {
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl<'a> GetTree<'a> {
-    /// A copy of the directory with this path.
+    /// Begins a copy of the directory with this path.
     pub(super) fn new(opened: &'a Opened, from: Vec<u8>, salvage: bool) -> Result<GetTree<'a>, Failure> {
         let journey = Journey::of_many("get")?;
         let buffer = vec![0; piece_bytes(&opened.fs)];
         Ok(GetTree { opened, journey, linked: HashMap::new(), buffer, from, salvage })
     }
 
-    /// Copies all that is in the directory, whose number is `ino`, to the directory `target`, which is made if it is missing, and what the
-    /// directory has itself.
+    /// Copies the directory with the number `ino`, its contents and properties, to the directory
+    /// `target`, which is created if missing.
     pub(super) fn get(mut self, ino: u64, target: &Path) -> Result<(), Failure> {
         let name = || shown(target.as_os_str().as_bytes());
         self.journey.expect_tree(&self.opened.fs, ino);
@@ -77,7 +78,7 @@ impl<'a> GetTree<'a> {
         let first = self.frame(dup(&root).with_context(name)?, ino, PathBuf::new());
         let mut frames = vec![first.with_context(|| shown(&self.from))?];
         let copied = self.walk(&root, &mut frames);
-        // Those that an error or a signal leaves unfinished.
+        // Directories that an error or a signal leaves unfinished.
         for left in frames.iter().rev() {
             let _ = self.keep(left);
         }
@@ -85,7 +86,8 @@ impl<'a> GetTree<'a> {
         self.journey.end()
     }
 
-    /// Copies what is in the directories of `frames`, and what each has itself; those that are not finished are left in it.
+    /// Copies the contents and the properties of the directories in `frames`; unfinished ones stay
+    /// in it.
     fn walk(&mut self, root: &OwnedFd, frames: &mut Vec<Frame>) -> Result<(), Failure> {
         let mut seen: HashSet<u64> = frames.iter().map(|frame| frame.ino).collect();
         while let Some(frame) = frames.last_mut() {
@@ -99,7 +101,10 @@ impl<'a> GetTree<'a> {
             let at = frame.path.join(&name);
             match self.entry(root, frame, &name, ino) {
                 Ok(Some(below)) if !seen.insert(below.ino) => {
-                    self.failed(&at, anyhow!("the directory has another name"))?;
+                    self.failed(
+                        &at,
+                        anyhow!("the directory has a second name; check the file system with `zonal fsck`"),
+                    )?;
                 }
                 Ok(below) => frames.extend(below),
                 Err(error) => self.failed(&at, error)?,
@@ -108,7 +113,7 @@ impl<'a> GetTree<'a> {
         Ok(())
     }
 
-    /// Where the file that goes to `path` lies in the file system.
+    /// Path in the file system of the file that is copied to `path`.
     fn in_file_system(&self, path: &Path) -> Vec<u8> {
         Path::new(OsStr::from_bytes(&self.from)).join(path).into_os_string().into_vec()
     }
@@ -122,17 +127,17 @@ impl<'a> GetTree<'a> {
         let fs = &self.opened.fs;
         let attributes = fs.attributes(ino)?;
         let mut left = entries(fs, ino)?;
-        // The last comes first.
+        // Entries are taken from the end.
         left.reverse();
         Ok(Frame { to, ino, attributes, path, left })
     }
 
-    /// What a directory has itself, after all that is in it was made.
+    /// Copies the properties of a directory, after its contents are complete.
     fn keep(&self, done: &Frame) -> anyhow::Result<()> {
         keep_on_host(&done.to, &done.attributes, &xattrs(&self.opened.fs, done.ino)?)
     }
 
-    /// Copies an entry; a directory is to be copied next.
+    /// Copies an entry. A directory is returned, to be copied next.
     fn entry(
         &mut self,
         root: &OwnedFd,
@@ -143,7 +148,7 @@ impl<'a> GetTree<'a> {
         let attributes = self.opened.fs.attributes(ino)?;
         let path = frame.path.join(name);
         if name.as_bytes().contains(&b'/') || matches!(name.as_bytes(), b"" | b"." | b"..") {
-            bail!("this cannot be a name");
+            bail!("invalid file name");
         }
         match attributes.kind {
             FileKind::Directory => {
@@ -163,7 +168,7 @@ impl<'a> GetTree<'a> {
         Ok(None)
     }
 
-    /// A file with data, or a symbolic link.
+    /// Copies a regular file or a symbolic link.
     fn file(
         &mut self,
         root: &OwnedFd,
@@ -201,7 +206,8 @@ impl<'a> GetTree<'a> {
         Ok(())
     }
 
-    /// Makes something under a spare name, fills it, and gives it its own name in place of what is there.
+    /// Creates something under a temporary name, fills it, and renames it, replacing an existing
+    /// file.
     fn replace<T>(
         &mut self,
         to: &OwnedFd,
@@ -213,12 +219,13 @@ impl<'a> GetTree<'a> {
         let (made, spare) = spare(Path::new(""), |spare| Ok(make(spare.as_os_str())?))?;
         let filled = fill(self, made, spare.as_os_str());
         let placed = filled.and_then(|()| Ok(renameat(to, &spare, to, name)?));
-        // It is still there if it did not get its name, or is another name of what had that already.
+        // The temporary name still exists if the rename failed, or if both names were links to one
+        // file.
         let _ = unlinkat(to, &spare, AtFlags::empty());
         placed
     }
 
-    /// Copies data, and leaves holes out.
+    /// Copies data, and leaves out holes.
     fn copy(&mut self, path: &[u8], ino: u64, size: u64, file: &OwnedFd) -> anyhow::Result<()> {
         let GetTree { opened: Opened { fs, .. }, journey, buffer, salvage, .. } = self;
         let lost = Lost::default();
@@ -232,7 +239,8 @@ impl<'a> GetTree<'a> {
     }
 }
 
-/// Copies the data of a file, and leaves holes out; `done` hears of each piece. With `lost`, damage is no reason to fail.
+/// Copies the data of a file, leaves out holes, and calls `done` after each piece. With `lost`,
+/// damage is not an error.
 pub(super) fn copy_out(
     fs: &FileSystem,
     (ino, size): (u64, u64),
@@ -279,7 +287,7 @@ fn dup(descriptor: &OwnedFd) -> Result<OwnedFd, Errno> {
     openat(descriptor, ".", DIRECTORY, Mode::empty())
 }
 
-/// Gives a file that was copied another name.
+/// Gives a copied file another name.
 fn link(root: &OwnedFd, first: &Path, to: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -288,7 +296,7 @@ fn link(root: &OwnedFd, first: &Path, to: &OwnedFd, name: &OsStr) -> Result<(), 
     linkat(CWD, path, to, name, AtFlags::SYMLINK_FOLLOW)
 }
 
-/// An error if something is there that no file replaces.
+/// Fails if the existing file must not be replaced.
 fn check_replaced(to: &OwnedFd, name: &OsStr) -> anyhow::Result<()> {
     let stat = match statat(to, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(()),
@@ -297,10 +305,14 @@ fn check_replaced(to: &OwnedFd, name: &OsStr) -> anyhow::Result<()> {
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {
             let path = PathBuf::from(format!("/proc/self/fd/{}", to.as_raw_fd())).join(name);
-            if is_image(&path) { bail!("an image is there, which no file replaces") } else { Ok(()) }
+            if is_image(&path) {
+                bail!("the destination is an image, which is never replaced")
+            } else {
+                Ok(())
+            }
         }
         FileType::Symlink => Ok(()),
-        FileType::Directory => bail!("a directory is there"),
-        _ => bail!("a special file is there"),
+        FileType::Directory => bail!("the destination is a directory"),
+        _ => bail!("the destination is a special file"),
     }
 }

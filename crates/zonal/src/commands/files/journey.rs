@@ -1,4 +1,5 @@
-//! What copies of whole trees have in common: files that fail are told and the others are copied, and a terminal sees how far it is.
+//! Copies of whole trees: a file that fails is reported while the others are copied, and a terminal
+//! shows the progress.
 
 use super::ls::entries;
 use super::salvage::{self, Lost};
@@ -13,24 +14,26 @@ use std::io::{self, Write};
 use zonal_fs::format::FileKind;
 use zonal_fs::{FileSystem, FsError};
 
-/// A copy of a tree under way.
+/// Copy of a tree in progress.
 pub(super) struct Journey {
     interrupt: Interrupt,
-    /// What a signal leaves.
+    /// Description of the state after a signal.
     left: String,
     pub(super) progress: Progress,
     failed: u64,
-    /// Files with zeroes for what is lost.
+    /// Files copied with zeroes for lost data.
     salvaged: u64,
-    /// Data was not what was written.
+    /// True if damaged data was found.
     is_damaged: bool,
 }
 
 impl Journey {
-    /// A journey that does `what`; a signal leaves what is `left`.
+    /// Begins a copy. `what` is the name of the command, and `left` describes the state after a
+    /// signal.
     pub(super) fn begin(what: &'static str, left: impl Into<String>) -> Result<Journey, Failure> {
         let interrupt = Interrupt::listen()?;
-        // A directory is open while what is below it is copied: trees are deeper than the common limit of descriptors.
+        // Every directory above the current file is open, and trees can be deeper than the usual
+        // limit of descriptors.
         let most = getrlimit(Resource::Nofile).maximum;
         let _ = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most });
         Ok(Journey {
@@ -43,24 +46,25 @@ impl Journey {
         })
     }
 
-    /// A journey that copies many files.
+    /// Begins a copy of many files.
     pub(super) fn of_many(what: &'static str) -> Result<Journey, Failure> {
-        Journey::begin(what, "what was copied until then is there")
+        Journey::begin(what, "files copied until then are complete")
     }
 
-    /// Tells the progress line how much the files below a directory have.
+    /// Sets the total of the progress line to the size of the files below a directory.
     pub(super) fn expect_tree(&self, fs: &FileSystem, ino: u64) {
         if self.progress.is_wanted() {
             self.progress.expect(tree_bytes(fs, ino));
         }
     }
 
-    /// An error once a signal has come.
+    /// Fails once a signal has arrived.
     pub(super) fn check(&self) -> Result<(), Failure> {
         self.interrupt.check(|| self.left.clone())
     }
 
-    /// A file that could not be copied: it is told, and the others are copied. An error that would be each file's ends it.
+    /// Reports a file that could not be copied, and the others are copied. An error that would
+    /// affect each file ends the copy.
     pub(super) fn failed(&mut self, path: &[u8], error: anyhow::Error) -> Result<(), Failure> {
         if error.is::<Interrupted>() {
             return Err(error.into());
@@ -76,18 +80,18 @@ impl Journey {
         Ok(())
     }
 
-    /// Something that could not be copied, in words that say what it is.
+    /// Reports something that could not be copied, in the words of the caller.
     pub(super) fn failed_with(&mut self, words: &str) {
         self.failed += 1;
         self.tell(words);
     }
 
-    /// Tells of blocks of a file that were found lost.
+    /// Reports lost blocks of a file.
     pub(super) fn lost(&mut self, path: &[u8], lost: &Lost) {
         lost.tell(path, || self.progress.clear());
     }
 
-    /// A file that was copied but for this number of blocks, if it is not 0.
+    /// Reports a file that was copied without this number of blocks, if it is not 0.
     pub(super) fn salvaged(&mut self, path: &[u8], blocks: u64) {
         if blocks > 0 {
             (self.salvaged, self.is_damaged) = (self.salvaged + 1, true);
@@ -95,12 +99,12 @@ impl Journey {
         }
     }
 
-    /// A file that is not copied because of what it is.
+    /// Reports a file that is not copied because of its kind.
     pub(super) fn skipped(&mut self, path: &[u8], what: &str) {
         self.noted(path, &format!("{what}, skipped"));
     }
 
-    /// Something to be known of a file that is copied or skipped.
+    /// Prints a note about a file that is copied or skipped.
     pub(super) fn noted(&mut self, path: &[u8], what: &str) {
         self.tell(&format!("{}: {what}", shown(path)));
     }
@@ -111,30 +115,30 @@ impl Journey {
         let _ = writeln!(io::stderr(), "zonal: {line}");
     }
 
-    /// The failure of a copy that `error` ends in the midst of a file.
+    /// Failure of a copy that `error` ends in the middle of a file.
     pub(super) fn ended_by(path: &[u8], error: anyhow::Error) -> Failure {
         let is_damage = error.downcast_ref::<FsError>().is_some_and(FsError::is_damage);
         let exit = if is_damage { Exit::Verify } else { Exit::Failed };
         Failure { exit, error: error.context(shown(path)) }
     }
 
-    /// An error if anything could not be copied.
+    /// Fails if anything could not be copied.
     pub(super) fn end(mut self) -> Result<(), Failure> {
         self.progress.clear();
         let exit = if self.is_damaged { Exit::Verify } else { Exit::Failed };
         let error = match (self.failed, self.salvaged) {
             (0, 0) => return Ok(()),
-            (0, salvaged) => anyhow!("{salvaged} have zeroes for what is lost; the rest is there"),
-            (failed, 0) => anyhow!("{failed} could not be copied; the rest is there"),
+            (0, salvaged) => anyhow!("copied with zeroes for lost data: {salvaged}; the rest is complete"),
+            (failed, 0) => anyhow!("not copied: {failed}; the rest is complete"),
             (failed, salvaged) => anyhow!(
-                "{failed} could not be copied, {salvaged} have zeroes for what is lost; the rest is there"
+                "not copied: {failed}, copied with zeroes for lost data: {salvaged}; the rest is complete"
             ),
         };
         Err(Failure { exit, error })
     }
 }
 
-/// Bytes of the regular files below a directory. What cannot be read counts nothing.
+/// Bytes of the regular files below a directory. Files that cannot be read count as 0.
 fn tree_bytes(fs: &FileSystem, directory: u64) -> u64 {
     let mut todo = vec![directory];
     let mut seen = HashSet::new();

@@ -1,4 +1,4 @@
-//! `zonal put`.
+//! `zonal put`: copies files into a file system.
 
 use super::pipe::{piece_bytes, pipe};
 use super::put_tree::{PutTree, enter};
@@ -19,22 +19,25 @@ use zonal_io::standard::{self, Stream};
 
 /// Copy a file, or with -r a directory, into a file system
 ///
-/// Directories that are missing on the way are made. A path that ends with a slash is a directory: the file goes there under its own name.
-/// The file keeps its permissions, owner, extended attributes and holes, and the times of its last read and change. It is there as a whole
-/// or, if anything fails or a signal ends the command, not at all, and what had its name is as it was; when the command ends it is durable.
+/// Missing directories of PATH are created. If PATH ends with a slash, it is a directory, and the
+/// file goes there under its own name. The file keeps its permissions, owner, extended attributes
+/// and holes, and the times of its last read and change. It replaces an existing file only once it
+/// is complete: if anything fails, or a signal ends the command, the file system is as it was
+/// before. When the command ends, the file is durable.
 ///
-/// With -r PATH becomes the directory, or gets what is in it if it is there; directories are merged. Hard and symbolic links stay what they
-/// are. Pipes, sockets and devices are told and skipped. A file that cannot be copied is told, the others are copied, and the exit is 1. Each file
-/// is there as a whole or not at all; all are durable when the command ends.
+/// With -r, PATH becomes the directory; if it exists, the two are merged. Hard and symbolic links
+/// are preserved. Pipes, sockets and devices are skipped with a warning. A file that cannot be
+/// copied is reported, the others are copied, and the exit code is 1. Each file appears only once
+/// it is complete; all are durable when the command ends.
 #[derive(Args, Debug)]
 pub(crate) struct Put {
     #[command(flatten)]
     on: OnToWrite,
-    /// File to copy; `-` is standard input
+    /// File to copy, or `-` for standard input
     file: OsString,
-    /// Where it goes
+    /// Destination in the file system
     path: OsString,
-    /// A directory with all that is in it
+    /// Copy a directory with its contents
     #[arg(long, short)]
     recursive: bool,
 }
@@ -46,14 +49,19 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     if is_input {
         standard::check(Stream::Input)?;
     }
-    // A directory called `a/.` stands for what is in it.
+    // `a/.` stands for the contents of the directory `a`.
     let is_content = file == "." || file.as_bytes().ends_with(b"/.");
     let own_name = if is_input || is_content { None } else { Path::new(file).file_name() };
     if path.as_bytes().ends_with(b"/") {
         match own_name {
             Some(own_name) => names.push(own_name.as_bytes()),
             None if *recursive && is_content => {}
-            None => return Err(Failure::usage(format!("{}: a file needs a name", shown_word(path)))),
+            None => {
+                return Err(Failure::usage(format!(
+                    "{}: no file name; append one to the path",
+                    shown_word(path)
+                )));
+            }
         }
     }
     let source = if is_input { None } else { Some(Path::new(file)) };
@@ -61,14 +69,17 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     let is_directory = kind.as_ref().is_some_and(|kind| kind.is_dir());
     if is_directory && !recursive {
         return Err(anyhow::anyhow!(
-            "{}: Is a directory; -r copies it with all that is in it",
+            "{}: Is a directory; use -r to copy it with its contents",
             shown_word(file)
         )
         .into());
     }
     let Some((name, directories)) = names.split_last().filter(|_| !is_directory) else {
         let (Some(source), true) = (source, is_directory) else {
-            return Err(Failure::usage(format!("{}: a file needs a name", shown_word(path))));
+            return Err(Failure::usage(format!(
+                "{}: no file name; append one to the path",
+                shown_word(path)
+            )));
         };
         let opened = on.open()?;
         let made = names.iter().try_fold(ROOT, |at, name| enter(&opened, at, name, 0o755));
@@ -90,7 +101,7 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
                     Ok(error) => return failed(path, error),
                     Err(error) => error,
                 };
-                // A signal says what is left.
+                // An interruption describes the state itself.
                 if error.is::<Interrupted>() { error.into() } else { error.context(shown_word(file)).into() }
             })
         }
@@ -99,7 +110,7 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     put.and_then(|()| fs.sync(waiter).map_err(|e| failed(path, e)))
 }
 
-/// Copies what comes out of standard input, or of a pipe or a device.
+/// Copies standard input, a pipe or a device.
 fn stream(
     opened: &Opened,
     source: Option<&Path>,
@@ -111,7 +122,7 @@ fn stream(
         None => Box::new(io::stdin()),
         Some(source) => Box::new(File::open(source).with_context(|| shown_word(source.as_os_str()))?),
     };
-    // Until it is whole it has no name: of a command that is killed nothing is left.
+    // The file gets its name once it is complete, so a killed command leaves nothing.
     let new = fs.create_unnamed(waiter, &own(FileKind::File, 0o644)).map_err(|e| failed(path, e))?;
     let copied = copy(opened, new.ino(), full, &mut *from).map_err(|e| match e {
         Trouble::Read(e) => {
@@ -123,12 +134,12 @@ fn stream(
         let (parent, name) = place().map_err(|e| failed(path, e))?;
         fs.link_over(waiter, new.ino(), parent, &name).map_err(|e| failed(path, e))
     });
-    // What got no name goes with this. The first error is the one to tell.
+    // Closing removes a file that was not linked. The first error is reported.
     let closed = new.close(waiter);
     placed.and_then(|()| closed.map_err(|e| failed(path, e)))
 }
 
-/// An error if the file cannot have its place, as things are: that is said before all of it is copied.
+/// Fails if the file cannot be placed as things are, before all of it is copied.
 fn check(fs: &FileSystem, directories: &[&[u8]], name: &[u8]) -> Result<(), FsError> {
     let mut at = ROOT;
     for directory in directories {
@@ -162,7 +173,7 @@ fn copy(opened: &Opened, ino: u64, path: &[u8], source: &mut (dyn Read + Send)) 
     fs.fsync(waiter, ino).map_err(Trouble::Fs)
 }
 
-/// Reads until the buffer is full or nothing is left.
+/// Reads until the buffer is full or the input ends.
 fn fill(source: &mut dyn Read, buffer: &mut [u8]) -> io::Result<usize> {
     let mut length = 0;
     while length < buffer.len() {

@@ -1,4 +1,4 @@
-//! Files of the host into a file system: one, or a directory with all that is in it.
+//! Copying files of the host into a file system: one file, or a directory with its contents.
 
 use super::journey::Journey;
 use super::kept::{HostName, is_of_attribute, keep, kind_of, placed, skipped, times_of};
@@ -17,15 +17,15 @@ use std::path::Path;
 use zonal_fs::format::FileKind;
 use zonal_fs::{Changes, FsError, NewFile, OpenFile, Payload, Rename, SetIds};
 
-/// Bytes asked for at once beyond the size of a file. Less than a piece, because files of /proc/sys allocate a buffer of this length
-/// for each read and refuse one of 4 MiB.
+/// Bytes requested at once beyond the size of a file. Less than a piece, because files of /proc/sys
+/// allocate a buffer of this length for each read and refuse one of 4 MiB.
 const TAIL_BYTES: u64 = 256 << 10;
 
 /// Copies files into a file system.
 pub(super) struct PutTree<'a> {
     opened: &'a Opened,
     journey: Journey,
-    /// Files with several names that were copied: by device and number, the file here.
+    /// Copied files with several names: their numbers here, by device and number on the host.
     linked: HashMap<(u64, u64), u64>,
     /// Copied files that are not linked yet.
     unnamed: Vec<Unnamed>,
@@ -34,15 +34,15 @@ pub(super) struct PutTree<'a> {
     buffer: Vec<u8>,
 }
 
-/// A directory that is being copied.
+/// Directory that is being copied.
 struct Frame {
     from: OwnedFd,
-    /// Its name in the directory above, and what it was when the copy began.
+    /// Name in the parent directory, and its properties when the copy began.
     name: OsString,
     stat: Stat,
     ino: u64,
     path: Vec<u8>,
-    /// Its path in the file system.
+    /// Path in the file system.
     to: Vec<u8>,
     left: Vec<OsString>,
 }
@@ -81,14 +81,14 @@ pub(super) fn name_all(
 }
 
 impl<'a> PutTree<'a> {
-    /// A copy of many files.
+    /// Begins a copy of many files.
     pub(super) fn new(opened: &'a Opened) -> Result<PutTree<'a>, Failure> {
         Ok(PutTree::with(opened, Journey::of_many("put")?))
     }
 
-    /// A copy of one file.
+    /// Begins a copy of one file.
     pub(super) fn of_one(opened: &'a Opened) -> Result<PutTree<'a>, Failure> {
-        Ok(PutTree::with(opened, Journey::begin("put", "what had the name is as it was before")?))
+        Ok(PutTree::with(opened, Journey::begin("put", "an existing file is unchanged")?))
     }
 
     fn with(opened: &'a Opened, journey: Journey) -> PutTree<'a> {
@@ -96,19 +96,20 @@ impl<'a> PutTree<'a> {
         PutTree { opened, journey, linked: HashMap::new(), unnamed: Vec::new(), done: Vec::new(), buffer }
     }
 
-    /// Tells the progress line how much there is below a directory of the host.
+    /// Sets the total of the progress line to the size of the files below a directory of the host.
     pub(super) fn expect_tree(&self, source: &Path) {
         self.journey.progress.expect_tree(source);
     }
 
-    /// Copies a file to the path `to`, whose directory `place` makes once the file is whole. What it is a link to is meant.
+    /// Copies a file to the path `to`. `place` creates its directory once the file is complete. If
+    /// `source` is a link, its target is copied.
     pub(super) fn put_file(
         mut self,
         source: &Path,
         to: &[u8],
         place: impl Fn() -> Result<u64, FsError>,
     ) -> anyhow::Result<()> {
-        // As a directory's entry, so that all else is alike.
+        // Opened as an entry of its directory, like the files of a tree.
         let source = source.canonicalize()?;
         self.journey.progress.expect(source.metadata().map_or(0, |there| there.len()));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -123,13 +124,15 @@ impl<'a> PutTree<'a> {
         named
     }
 
-    /// Copies all that is in the directory `source` to the directory `ino`, whose path is `to`, and what it has itself.
+    /// Copies the directory `source`, its contents and properties, to the directory `ino` with the
+    /// path `to`.
     pub(super) fn put_directory(mut self, source: &Path, ino: u64, to: &[u8]) -> Result<(), Failure> {
         self.directory(source, ino, to)?;
         self.journey.end()
     }
 
-    /// A directory with all that is in it, and then what it has itself: what is made in it changes its times.
+    /// Copies the contents of a directory, then its properties, because new entries change its
+    /// times.
     fn directory(&mut self, source: &Path, ino: u64, to: &[u8]) -> Result<(), Failure> {
         let shown = || crate::text::shown(source.as_os_str().as_bytes());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -141,7 +144,7 @@ impl<'a> PutTree<'a> {
         let mut frames = vec![root];
         let copied = self.walk(&above, &mut frames);
         let named = self.name_all();
-        // Those that an error or a signal leaves unfinished. The first error is the one to tell.
+        // Directories that an error or a signal leaves unfinished. The first error is reported.
         while let Some(left) = frames.pop() {
             let _ = self.keep(&left, frames.last().map_or(&above, |frame| &frame.from));
         }
@@ -158,8 +161,8 @@ impl<'a> PutTree<'a> {
         named
     }
 
-    /// Copies what is in the directories of `frames`, and what each has itself; those that are not finished are left in it. The first
-    /// one's name is in the directory `above`.
+    /// Copies the contents and the properties of the directories in `frames`; unfinished ones stay
+    /// in it. The first one is in the directory `above`.
     fn walk(&mut self, above: &OwnedFd, frames: &mut Vec<Frame>) -> Result<(), Failure> {
         while let Some(frame) = frames.last_mut() {
             self.journey.check()?;
@@ -183,7 +186,7 @@ impl<'a> PutTree<'a> {
         Ok(())
     }
 
-    /// What a directory has itself, once all that is in it was copied.
+    /// Copies the properties of a directory, after its contents are copied.
     fn keep(&mut self, done: &Frame, directory: &OwnedFd) -> anyhow::Result<()> {
         let Opened { fs, waiter } = self.opened;
         if self.unnamed.iter().any(|file| file.parent == done.ino) {
@@ -193,7 +196,7 @@ impl<'a> PutTree<'a> {
         keep(fs, waiter, (from, &done.stat), done.ino)
     }
 
-    /// Copies an entry of a directory; a directory is to be copied next.
+    /// Copies an entry. A directory is returned, to be copied next.
     fn entry(&mut self, frame: &Frame, name: &OsStr, path: &[u8]) -> anyhow::Result<Option<Frame>> {
         let from = HostName { directory: &frame.from, name };
         let slash: &[u8] = if frame.to.is_empty() { b"" } else { b"/" };
@@ -213,7 +216,7 @@ impl<'a> PutTree<'a> {
         Ok(None)
     }
 
-    /// A file with data. It gets its name when it is whole, with others.
+    /// Copies a regular file. It is linked once it is complete, together with others.
     fn file(
         &mut self,
         from: HostName<'_>,
@@ -222,12 +225,12 @@ impl<'a> PutTree<'a> {
         place: &dyn Fn() -> Result<u64, FsError>,
     ) -> anyhow::Result<()> {
         let Opened { fs, waiter } = self.opened;
-        // What has become a pipe meanwhile is not waited for.
+        // If the file has become a pipe meanwhile, the open must not block.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = openat(from.directory, from.name, flags, Mode::empty())?;
         let stat = fstat(&file)?;
         if kind_of(&stat) != FileKind::File {
-            bail!("it is no file with data any more");
+            bail!("no longer a regular file");
         }
         let name = to.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         if self.is_linked(&stat, name, place)? {
@@ -256,7 +259,7 @@ impl<'a> PutTree<'a> {
                 self.copied(&stat, ino);
                 Ok(())
             }
-            // The file goes with this. The first error is the one to tell.
+            // Closing removes the file. The first error is reported.
             Err(error) => {
                 let _ = new.close(waiter);
                 Err(error)
@@ -264,7 +267,7 @@ impl<'a> PutTree<'a> {
         }
     }
 
-    /// Gives a file another name if it was copied before.
+    /// Links a file that was copied before under another name. Returns false if it was not.
     fn is_linked(
         &mut self,
         stat: &Stat,
@@ -296,16 +299,16 @@ impl<'a> PutTree<'a> {
             let data = match seek(file, SeekFrom::Data(at)) {
                 Ok(data) => data,
                 Err(Errno::NXIO) => break,
-                // All of it counts as data.
+                // Without support for holes, all of it counts as data.
                 Err(_) => at,
             };
             let hole = seek(file, SeekFrom::Hole(data)).unwrap_or(size).clamp(data, size.max(data));
             at = data;
             self.copy_data(file, ino, at..hole, |length| at += length)?;
             if at < hole {
-                // Files of the system's state end before their size says.
+                // Files with the state of the system, as in /sys, end before their reported size.
                 let is_cut = (fstat(file)?.st_size as u64) < size;
-                return if is_cut { bail!("it became shorter while it was read") } else { Ok(()) };
+                return if is_cut { bail!("the file shrank while it was read") } else { Ok(()) };
             }
         }
         if at < size {
@@ -313,7 +316,7 @@ impl<'a> PutTree<'a> {
             fs.set_attributes(waiter, ino, &changes)?;
             at = size;
         }
-        // The size is no promise: procfs reports 0 for files with data, and a log may grow.
+        // The size is no guarantee: procfs reports 0 for files with data, and a log may grow.
         loop {
             let before = at;
             self.copy_data(file, ino, at..at + TAIL_BYTES, |length| at += length)?;
@@ -323,7 +326,7 @@ impl<'a> PutTree<'a> {
         }
     }
 
-    /// Copies a range without holes; `done` hears of each piece.
+    /// Copies a range without holes, and calls `done` after each piece.
     fn copy_data(
         &mut self,
         file: &OwnedFd,
@@ -356,7 +359,7 @@ impl<'a> PutTree<'a> {
         in_turn(&mut buffer[..], fill, empty)
     }
 
-    /// A symbolic link, as it is. What has the name is replaced in one step.
+    /// Copies a symbolic link itself. An existing file of that name is replaced in one step.
     fn link(&mut self, from: HostName<'_>, stat: &Stat, parent: u64) -> anyhow::Result<()> {
         let Opened { fs, waiter } = self.opened;
         if self.is_linked(stat, from.name.as_bytes(), &|| Ok(parent))? {
@@ -369,7 +372,7 @@ impl<'a> PutTree<'a> {
     }
 }
 
-/// A directory about to be copied, with the names in it.
+/// Directory to copy, with the names in it.
 fn frame(from: OwnedFd, name: OsString, ino: u64, (path, to): (&[u8], &[u8])) -> anyhow::Result<Frame> {
     let stat = fstat(&from)?;
     let mut left = Vec::new();
@@ -380,12 +383,12 @@ fn frame(from: OwnedFd, name: OsString, ino: u64, (path, to): (&[u8], &[u8])) ->
             left.push(OsString::from_vec(name.to_vec()));
         }
     }
-    // The last comes first.
+    // Entries are taken from the end.
     left.sort_unstable_by(|a, b| b.cmp(a));
     Ok(Frame { from, name, stat, ino, path: path.to_vec(), to: to.to_vec(), left })
 }
 
-/// A symbolic link in the place of a file that has the name, in one step.
+/// Creates a symbolic link. An existing file of that name is replaced in one step.
 pub(super) fn replace_link(
     opened: &Opened,
     parent: u64,
@@ -413,7 +416,7 @@ pub(super) fn replace_link(
     renamed.map(|()| ino)
 }
 
-/// The directory of this name, made if it is missing.
+/// Returns the directory of this name, which is created if missing.
 pub(super) fn enter(opened: &Opened, parent: u64, name: &[u8], mode: u16) -> Result<u64, FsError> {
     let Opened { fs, waiter } = opened;
     let ino = match fs.lookup(parent, name) {

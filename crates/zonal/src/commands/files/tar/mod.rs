@@ -1,7 +1,8 @@
-//! `zonal tar`: trees as streams.
+//! `zonal tar`: directory trees as tar archives.
 //!
-//! Archives are written in the format of POSIX (pax), with extended attributes and sparse files as GNU tar has them. Read are those, the
-//! older formats, and the long names and sparse files of GNU tar.
+//! Archives are written in the POSIX (pax) format, with extended attributes and sparse files as in
+//! GNU tar. These are also read, as are older formats, and the long names and sparse files of GNU
+//! tar.
 
 mod pax;
 mod read;
@@ -21,21 +22,25 @@ use zonal_fs::format::FileKind;
 use zonal_fs::{FsError, ROOT};
 use zonal_io::standard::{self, Stream};
 
-/// Write a directory as a tar archive to standard output, or extract one from standard input
+/// Write a directory as a tar archive, or extract one
 ///
-/// Times to the nanosecond, owners, permissions, extended attributes, hard and symbolic links and holes are kept. Pipes, sockets and devices
-/// are told and skipped. GNU tar reads what is written with `--xattrs --xattrs-include='*'`.
+/// Archives are written to standard output, and read from standard input. Times to the nanosecond,
+/// owners, permissions, extended attributes, hard and symbolic links and holes are kept. Pipes,
+/// sockets and devices are skipped with a warning. GNU tar reads the archives with
+/// `--xattrs --xattrs-include='*'`.
 ///
-/// An archive leads nowhere but into the directory: a name with `..` is refused, a leading slash does not count, and no link is followed. A file that
-/// cannot be copied is reported, the others are copied, and the exit is 1, or 3 if data is damaged. After an invalid header, extraction continues
-/// with the next valid one. An entry of an unknown type is extracted as a regular file, with a warning. Damage in the midst of a file ends the archive
-/// that is written: its header has promised all of the data.
+/// Nothing is extracted outside of the directory: a name with `..` is refused, leading slashes are
+/// ignored, and no link is followed. A file that cannot be copied is reported, the others are
+/// copied, and the exit code is 1, or 3 if data is damaged. After an invalid header, extraction
+/// continues with the next valid one. An entry of an unknown type is extracted as a regular file,
+/// with a warning. Damage in the middle of a file ends the archive that is written, because its
+/// header has promised all of the data.
 #[derive(Args, Debug)]
 #[command(group = clap::ArgGroup::new("what").required(true))]
 pub(crate) struct Tar {
     #[command(flatten)]
     on: OnToWrite,
-    /// The directory; with -x it is made if it is missing
+    /// Directory; with -x it is created if missing
     #[arg(default_value = "/")]
     path: OsString,
     /// Write an archive to standard output
@@ -46,10 +51,10 @@ pub(crate) struct Tar {
     extract: bool,
 }
 
-/// Pieces of a sparse file at most.
+/// Maximum number of pieces of a sparse file.
 const PIECES_MAX: u64 = 1 << 20;
 
-/// Bytes of a block of an archive.
+/// Bytes of a block.
 const BLOCK: usize = 512;
 
 pub(crate) fn run(arguments: &Tar, out: &mut dyn Write) -> Result<(), Failure> {

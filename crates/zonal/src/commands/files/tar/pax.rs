@@ -1,21 +1,21 @@
-//! Records of POSIX that say what a header has no room for: `LENGTH KEY=VALUE` and a newline, where the length counts all of it. A value may
-//! have any bytes.
+//! Records of POSIX for values that do not fit a header: `LENGTH KEY=VALUE` and a newline, where
+//! the length counts all of it. A value may contain any bytes.
 
 use super::super::kept::{SECOND, Xattr, is_kept};
 use super::PIECES_MAX;
 
-/// Before the name of an extended attribute, as GNU tar and others have it.
+/// Prefix of the name of an extended attribute, as in GNU tar and others.
 const XATTR: &[u8] = b"SCHILY.xattr.";
 
-/// Attributes of a file at most, and bytes of one: Linux has no longer ones.
+/// Maximum number of attributes of a file, and of bytes of one; Linux allows no longer ones.
 const XATTRS_MAX: usize = 1000;
 const XATTR_MAX: usize = 1 << 16;
 
-/// What records say of a file.
+/// Values of the records of a file.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Records {
     pub(super) path: Option<Vec<u8>>,
-    /// Of a sparse file: its path, while the other one is for programs that know of none.
+    /// Path of a sparse file; `path` is then for programs without support for them.
     pub(super) sparse_path: Option<Vec<u8>>,
     pub(super) link: Option<Vec<u8>>,
     /// Bytes in the archive.
@@ -26,17 +26,17 @@ pub(super) struct Records {
     pub(super) mtime: Option<i64>,
     pub(super) atime: Option<i64>,
     pub(super) xattrs: Vec<Xattr>,
-    /// Of a sparse file: its size.
+    /// Size of a sparse file.
     pub(super) real_size: Option<u64>,
-    /// Where data lies in it, and how long it is, if records say that.
+    /// Offsets and lengths of its data, if records have them.
     pub(super) map: Vec<(u64, u64)>,
-    /// The map is at the beginning of the data.
+    /// True if the map is at the beginning of the data.
     pub(super) has_map_in_data: bool,
-    /// What makes no sense, first of all.
+    /// First invalid record.
     pub(super) problem: Option<String>,
 }
 
-/// Adds a record to `into`.
+/// Appends a record to `into`.
 pub(super) fn put(into: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = 3 + key.len() + value.len();
     let mut length = rest + 1;
@@ -50,10 +50,10 @@ pub(super) fn put(into: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     into.push(b'\n');
 }
 
-/// Signs that the name of an attribute cannot have in a key, and what stands there for them.
+/// Characters that are encoded in the name of an attribute, with their encodings.
 const ENCODED: [(u8, &[u8; 3]); 2] = [(b'%', b"%25"), (b'=', b"%3D")];
 
-/// The same of an extended attribute, whose name is encoded as GNU tar has it.
+/// Appends the record of an extended attribute, with its name encoded as in GNU tar.
 pub(super) fn put_xattr(into: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     let mut key = XATTR.to_vec();
     for sign in name {
@@ -65,7 +65,7 @@ pub(super) fn put_xattr(into: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     put(into, &key, value);
 }
 
-/// The name of an attribute in a key.
+/// Decodes the name of an attribute.
 fn decoded(mut name: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     while let Some((first, rest)) = name.split_first() {
@@ -79,13 +79,13 @@ fn decoded(mut name: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// A time as a record has it: seconds since 1970 with a fraction.
+/// Formats a time for a record: seconds since 1970 with a fraction.
 pub(super) fn time(nanos: i64) -> String {
     let (seconds, rest) = (nanos.div_euclid(SECOND), nanos.rem_euclid(SECOND));
     match (seconds < 0, rest) {
         (_, 0) => seconds.to_string(),
         (false, rest) => format!("{seconds}.{rest:09}"),
-        // The sign is of the whole number.
+        // The sign applies to the whole number.
         (true, rest) => format!("-{}.{:09}", -(seconds + 1), SECOND - rest),
     }
 }
@@ -97,18 +97,19 @@ fn parse_time(text: &str) -> Option<i64> {
     let nanos = seconds.parse::<u64>().ok()?;
     let nanos = i128::from(nanos) * i128::from(SECOND) + i128::from(digits.parse::<u32>().ok()?);
     let nanos = if is_negative { -nanos } else { nanos };
-    // A time that does not fit is the first or the last that does.
+    // A time that does not fit saturates.
     Some(nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
 }
 
 impl Records {
-    /// Takes in records; those that come later count. An invalid one is the [problem](Records::problem) of the file.
+    /// Adds records; later ones override earlier ones. An invalid one is the
+    /// [problem](Records::problem) of the file.
     ///
     /// # Errors
-    /// Where they cannot be told apart.
+    /// If the records cannot be told apart.
     pub(super) fn add(&mut self, mut bytes: &[u8]) -> Result<(), String> {
         while !bytes.is_empty() && bytes[0] != 0 {
-            let wrong = || "a record of it has no sound length".to_owned();
+            let wrong = || "a record with an invalid length".to_owned();
             let space = bytes.iter().position(|byte| *byte == b' ').ok_or_else(wrong)?;
             let length =
                 std::str::from_utf8(&bytes[..space]).ok().and_then(|text| text.parse::<usize>().ok());
@@ -151,7 +152,10 @@ impl Records {
                 if let Some(name) = key.strip_prefix(XATTR).map(decoded).filter(|name| is_kept(name)) {
                     self.xattrs.retain(|(other, _)| *other != name);
                     if self.xattrs.len() >= XATTRS_MAX || value.len() > XATTR_MAX {
-                        return Err(format!("attribute {}: too long, or too many", name.escape_ascii()));
+                        return Err(format!(
+                            "attribute {}: too long, or too many attributes",
+                            name.escape_ascii()
+                        ));
                     }
                     self.xattrs.push((name, value.to_vec()));
                 }
@@ -162,7 +166,7 @@ impl Records {
 }
 
 fn wrong(key: &[u8]) -> String {
-    format!("record {} makes no sense", key.escape_ascii())
+    format!("invalid record {}", key.escape_ascii())
 }
 
 #[cfg(test)]
@@ -172,7 +176,7 @@ mod tests {
     #[test]
     fn records_are_read_as_they_were_written() {
         let mut bytes = Vec::new();
-        // Lengths whose own digits make them longer.
+        // Lengths whose digits change the length.
         for length in [0, 1, 80, 85, 86, 87, 88, 89, 90, 970, 980, 990, 3000] {
             let value: Vec<u8> = (0..length).map(|i| (i * 7 + 10) as u8).collect();
             bytes.clear();
@@ -201,7 +205,7 @@ mod tests {
         for wrong in ["x", "5 a", "99 a=b\n", "3 a=b\n", "6 a=bc"] {
             assert!(Records::default().add(wrong.as_bytes()).is_err(), "{wrong:?}");
         }
-        // Where they end is known.
+        // Invalid records with valid lengths.
         for wrong in ["13 uid=minus\n", "25 GNU.sparse.numbytes=1\n", "10 uid=-2\n", "14 mtime=1e-7\n"] {
             let mut records = Records::default();
             records.add(format!("{wrong}11 path=ab\n").as_bytes()).unwrap();

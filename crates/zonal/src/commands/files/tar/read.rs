@@ -1,4 +1,4 @@
-//! An archive into a directory.
+//! Extracting an archive into a directory.
 
 use super::super::journey::Journey;
 use super::super::kept::{Xattr, is_of_attribute, set_xattrs, skipped};
@@ -14,42 +14,43 @@ use tar::{EntryType, GnuExtSparseHeader, Header};
 use zonal_fs::format::FileKind;
 use zonal_fs::{Changes, FsError, NewFile, Payload, SetIds, SetTime};
 
-/// Bytes of records, and of long names, at most.
+/// Maximum bytes of records and of long names.
 const RECORDS_MAX: u64 = 1 << 20;
 
-/// Bytes after the end of an archive that are read at most: a record of GNU tar, which has 10 KiB unless its user asks for more.
+/// Maximum bytes read after the end of an archive: a record of GNU tar, which has 10 KiB unless its
+/// user sets another size.
 const RECORD_MAX: usize = 1 << 20;
 
-/// Puts an archive into a directory.
+/// Extraction of an archive into a directory.
 pub(super) struct Extract<'a> {
     opened: &'a Opened,
     root: u64,
     /// Path of the directory.
     at: Vec<u8>,
-    /// Times that directories are to have once all is in them.
+    /// Times to set for directories once their contents are complete.
     directories: Vec<(u64, Vec<u8>, Changes)>,
     /// Copied files that are not linked yet.
     unnamed: Vec<Unnamed>,
-    /// Their paths from the directory on.
+    /// Their paths from the directory.
     paths: HashSet<Vec<u8>>,
     buffer: Vec<u8>,
 }
 
-/// What a file is to have.
+/// Properties of a file.
 struct Kept {
     changes: Changes,
     xattrs: Vec<Xattr>,
 }
 
-/// An archive that is being read.
+/// Archive that is being read.
 struct Input<'a> {
     from: &'a mut dyn Read,
     at: u64,
-    /// A header that was read already: the next block.
+    /// Header that was read ahead: the next block.
     header: Option<[u8; BLOCK]>,
 }
 
-/// What is at a place of an archive is no header, or promises what cannot be: where the next header is, is not known.
+/// Invalid header, or a header with impossible values. The position of the next header is unknown.
 #[derive(Debug, thiserror::Error)]
 #[error("byte {at} of the archive: {what}")]
 struct NoHeader {
@@ -62,7 +63,7 @@ impl<'a> Input<'a> {
         Input { from, at: 0, header: None }
     }
 
-    /// Reads the next block; or nothing, at the end of the archive.
+    /// Reads the next block; `None` at the end of the archive.
     fn header(&mut self) -> anyhow::Result<Option<[u8; BLOCK]>> {
         if self.header.is_some() {
             self.at += BLOCK as u64;
@@ -72,7 +73,7 @@ impl<'a> Input<'a> {
         Ok(self.block(&mut block)?.then_some(block))
     }
 
-    /// Passes over all that is before the next header.
+    /// Skips to the next header.
     fn pass_to_header(&mut self, journey: &Journey) -> Result<(), Failure> {
         while let Some(block) = self.header()? {
             journey.check()?;
@@ -85,18 +86,18 @@ impl<'a> Input<'a> {
         Ok(())
     }
 
-    /// Reads all of `into`; or nothing, at the end of the archive.
+    /// Reads all of `into`; returns false at the end of the archive.
     fn block(&mut self, into: &mut [u8]) -> anyhow::Result<bool> {
         let mut length = 0;
         while length < into.len() {
             match self.from.read(&mut into[length..]) {
                 Ok(0) if length == 0 => return Ok(false),
                 Ok(0) => {
-                    bail!("the archive ends at byte {}, in the midst of something", self.at + length as u64)
+                    bail!("truncated archive: unexpected end at byte {}", self.at + length as u64)
                 }
                 Ok(read) => length += read,
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error).context("the archive cannot be read"),
+                Err(error) => return Err(error).context("cannot read the archive"),
             }
         }
         self.at += length as u64;
@@ -106,14 +107,14 @@ impl<'a> Input<'a> {
     fn exact(&mut self, into: &mut [u8]) -> anyhow::Result<()> {
         match into.is_empty() || self.block(into)? {
             true => Ok(()),
-            false => bail!("the archive ends at byte {}, in the midst of something", self.at),
+            false => bail!("truncated archive: unexpected end at byte {}", self.at),
         }
     }
 
-    /// Reads `size` bytes, which is no more than `most`, and what fills up the last block.
+    /// Reads `size` bytes, at most `most`, and the padding of the last block.
     fn text(&mut self, size: u64, most: u64) -> anyhow::Result<Vec<u8>> {
         if size > most {
-            let what = format!("{size} bytes of a name or of records, at most {most} are read");
+            let what = format!("{size} bytes of a name or of records; the maximum is {most}");
             return Err(NoHeader { at: self.at, what }.into());
         }
         let mut text = vec![0; (size as usize).next_multiple_of(BLOCK)];
@@ -133,7 +134,7 @@ impl<'a> Input<'a> {
     }
 }
 
-/// A file of an archive, without its data.
+/// File of an archive, without its data.
 struct Entry {
     kind: EntryType,
     path: Vec<u8>,
@@ -141,11 +142,11 @@ struct Entry {
     /// Bytes in the archive.
     size: u64,
     kept: Kept,
-    /// Of a sparse file: its size, and where data lies in it.
+    /// Size of a sparse file, and the offsets and lengths of its data.
     sparse: Option<(u64, Vec<(u64, u64)>)>,
-    /// The map is before the data.
+    /// True if the map precedes the data.
     has_map_in_data: bool,
-    /// Why it cannot be copied, if the archive says what makes no sense.
+    /// Reason why it cannot be copied, if the archive is invalid.
     problem: Option<String>,
 }
 
@@ -156,12 +157,12 @@ impl<'a> Extract<'a> {
         Extract { opened, root, at, directories, unnamed, paths: HashSet::new(), buffer }
     }
 
-    /// Puts all that `from` has into the directory.
+    /// Extracts everything in `from` into the directory.
     pub(super) fn all(mut self, from: &mut dyn Read, journey: &mut Journey) -> Result<(), Failure> {
         let mut input = Input::new(from);
         let read = self.entries(&mut input, journey);
         let named = self.name_all(journey);
-        // Also after an archive that ends early: what is there is as it should be.
+        // Even after a truncated archive, so that the extracted directories have their times.
         let Opened { fs, waiter } = self.opened;
         for (ino, path, times) in self.directories.iter().rev() {
             if let Err(error) = fs.set_attributes(waiter, *ino, times) {
@@ -189,9 +190,10 @@ impl<'a> Extract<'a> {
             let entry = match next(input, &mut general) {
                 Ok(Some(entry)) => entry,
                 Ok(None) => break,
-                // What begins with no header is no archive. What has one in its midst has files after it.
+                // Input without a header at the beginning is not an archive. After an invalid
+                // header later on, there may be more files.
                 Err(error) if error.downcast_ref().is_some_and(|NoHeader { at, .. }| *at > 0) => {
-                    journey.failed_with(&format!("{error}; passed over up to the next header"));
+                    journey.failed_with(&format!("{error}; skipping to the next header"));
                     input.pass_to_header(journey)?;
                     continue;
                 }
@@ -211,7 +213,7 @@ impl<'a> Extract<'a> {
             }
             input.skip(end.saturating_sub(input.at), &mut self.buffer)?;
         }
-        // The program that writes the archive fills up its last record, and is to end as well.
+        // The program that writes the archive pads its last record, and must be able to end.
         let mut left = RECORD_MAX / BLOCK;
         while left > 0 && input.block(&mut self.buffer[..BLOCK]).unwrap_or(false) {
             left -= 1;
@@ -219,11 +221,15 @@ impl<'a> Extract<'a> {
         Ok(())
     }
 
-    /// The names of a path; an error if it leads out of the directory.
+    /// Names of a path. Fails if it leads out of the directory.
     fn names(path: &[u8]) -> anyhow::Result<Vec<&[u8]>> {
         let names = path.split(|byte| *byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
         let names: Vec<&[u8]> = names.collect();
-        if names.contains(&&b".."[..]) { bail!("a name with .. leads elsewhere") } else { Ok(names) }
+        if names.contains(&&b".."[..]) {
+            bail!("a path with .. leads out of the directory")
+        } else {
+            Ok(names)
+        }
     }
 
     fn entry(&mut self, input: &mut Input<'_>, entry: &Entry, journey: &mut Journey) -> anyhow::Result<()> {
@@ -232,13 +238,13 @@ impl<'a> Extract<'a> {
         if let Some(problem) = &entry.problem {
             bail!("{problem}");
         }
-        // GNU tar's directories of incremental archives have a list of names for data.
+        // Directories in incremental archives of GNU tar have a list of names as data.
         let is_directory = entry.kind.is_dir()
             || entry.kind.as_byte() == b'D'
             || entry.kind.is_file() && entry.path.ends_with(b"/");
         let (directories, name) = match names.split_last() {
             Some((name, directories)) if !is_directory => (directories, *name),
-            None if !is_directory => bail!("it has no name"),
+            None if !is_directory => bail!("no file name"),
             _ => (&names[..], &b""[..]),
         };
         let parent = directories.iter().try_fold(self.root, |at, name| enter(opened, at, name, 0o755));
@@ -270,7 +276,7 @@ impl<'a> Extract<'a> {
             EntryType::Fifo => journey.skipped(&entry.path, skipped(FileKind::Pipe)),
             EntryType::Char | EntryType::Block => journey.skipped(&entry.path, skipped(FileKind::Character)),
             kind if kind.as_byte() == b'M' => bail!("the rest of a file that begins in another volume"),
-            // POSIX has types that a program does not know extracted so.
+            // POSIX requires that unknown types are extracted as regular files.
             kind => {
                 let what =
                     format!("unknown type {:?}, extracted as a regular file", char::from(kind.as_byte()));
@@ -287,7 +293,7 @@ impl<'a> Extract<'a> {
         set_xattrs(fs, waiter, ino, &kept.xattrs)
     }
 
-    /// A file with data. It gets its name when it is whole, with others.
+    /// Extracts a regular file. It is linked once it is complete, together with others.
     fn file(
         &mut self,
         input: &mut Input<'_>,
@@ -306,7 +312,7 @@ impl<'a> Extract<'a> {
         let stored = map.iter().try_fold(0u64, |sum, (_, length)| sum.checked_add(*length));
         let is_within = map.iter().all(|(at, length)| at.checked_add(*length).is_some_and(|end| end <= size));
         if stored != Some(left) || !is_within {
-            bail!("its map of data contradicts its size");
+            bail!("the map of the sparse file contradicts its size");
         }
         let new = fs.create_unnamed(waiter, &NewFile::new(FileKind::File, 0o600))?;
         let ino = new.ino();
@@ -328,7 +334,7 @@ impl<'a> Extract<'a> {
                     journey.progress.bytes(wanted as u64);
                 }
             }
-            // A piece without bytes, which ends most maps, makes no file longer.
+            // An empty piece, which ends most maps, does not extend the file.
             let written = map.iter().filter(|(_, length)| *length > 0).map(|(at, length)| at + length).max();
             if written.unwrap_or(0) < size {
                 let changes = Changes { size: Some(size), set_ids: SetIds::Keep, ..Changes::default() };
@@ -351,7 +357,7 @@ impl<'a> Extract<'a> {
                 Ok(())
             }
             Err(error) => {
-                // The file goes with this. The first error is the one to tell.
+                // Closing removes the file. The first error is reported.
                 let _ = new.close(waiter);
                 Err(error)
             }
@@ -359,11 +365,12 @@ impl<'a> Extract<'a> {
     }
 }
 
-/// The map at the beginning of a sparse file's data: decimal numbers, a line each. What is `left` of the data comes after it.
+/// Reads the map at the beginning of a sparse file's data: decimal numbers, one per line. `left`
+/// becomes the length of the data after it.
 fn map_of_data(input: &mut Input<'_>, left: &mut u64) -> anyhow::Result<Vec<(u64, u64)>> {
     let mut text = Vec::new();
     let mut numbers: Vec<u64> = Vec::new();
-    let wrong = || anyhow!("its map of data makes no sense");
+    let wrong = || anyhow!("the map of the sparse file is invalid");
     loop {
         let mut block = [0; BLOCK];
         *left = left.checked_sub(BLOCK as u64).ok_or_else(wrong)?;
@@ -381,17 +388,19 @@ fn map_of_data(input: &mut Input<'_>, left: &mut u64) -> anyhow::Result<Vec<(u64
                 return Ok(numbers[1..].chunks_exact(2).map(|pair| (pair[0], pair[1])).collect());
             }
         }
-        // A line holds one number of at most twenty digits: a block without an end of line is no map.
+        // A line has one number of at most twenty digits, so a block without a newline is not a
+        // map.
         if text.len() >= BLOCK {
             return Err(wrong());
         }
     }
 }
 
-/// Reads headers, records and maps of an archive, whatever its bytes are, and returns how many files it has.
+/// Parses headers, records and maps of arbitrary bytes, and returns the number of files.
 ///
 /// # Panics
-/// If a file takes more than the archive has, or an error names no place in it: a bug.
+/// If a file takes more than the archive has, or the position of an error is outside of it, which
+/// is a bug.
 pub(crate) fn fuzz(bytes: &[u8]) -> usize {
     let (mut from, mut general, mut files) = (bytes, Records::default(), 0);
     let mut buffer = vec![0; 1 << 16];
@@ -420,7 +429,7 @@ pub(crate) fn fuzz(bytes: &[u8]) -> usize {
     }
 }
 
-/// The next file of an archive, with all that headers before its own say; `None` at the end.
+/// Reads the next file of an archive, with the headers before its own; `None` at the end.
 fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<Entry>> {
     let mut records = general.clone();
     let (mut long_name, mut long_link) = (None, None);
@@ -431,19 +440,18 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
         };
         let wrong = |what: &str| NoHeader { at: begin, what: what.to_owned() };
         if !is_header(&block) {
-            return Err(wrong("this is no header of tar").into());
+            return Err(wrong("not a tar header").into());
         }
         let header = Header::from_byte_slice(&block);
         let fields = header.as_old();
-        let sized =
-            number(&fields.size, header.entry_size()).ok_or_else(|| wrong("its size is no number"))?;
+        let sized = number(&fields.size, header.entry_size()).ok_or_else(|| wrong("invalid size"))?;
         match header.entry_type() {
-            // The label of the archive, in the formats of GNU tar.
+            // Label of the archive, in the formats of GNU tar.
             kind if kind.as_byte() == b'V' => {
                 input.text(sized, RECORDS_MAX)?;
                 continue;
             }
-            // Solaris has a letter of its own for them.
+            // Solaris uses another letter for them.
             kind if kind == EntryType::XHeader || kind.as_byte() == b'X' => {
                 if let Err(what) = records.add(&input.text(sized, RECORDS_MAX)?) {
                     records.problem.get_or_insert(what);
@@ -478,21 +486,21 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
         let link =
             link.or_else(|| header.link_name_bytes().map(|link| link.into_owned())).unwrap_or_default();
         let kind = header.entry_type();
-        // Links have no data, whatever their size says.
+        // Links have no data, whatever their size field says.
         let has_data = !matches!(kind, EntryType::Link | EntryType::Symlink | EntryType::Directory);
         let size = if has_data { records.size.unwrap_or(sized) } else { 0 };
         if size > i64::MAX as u64 {
-            return Err(wrong("it is larger than any file").into());
+            return Err(wrong("file too large").into());
         }
         let mtime = records.mtime.or_else(|| {
-            // A number of 64 bits with a sign, where it is not in octal.
+            // A field that is not octal is a signed number of 64 bits.
             let seconds = number(&fields.mtime, header.mtime())? as i64;
             Some(seconds.saturating_mul(1_000_000_000))
         });
         let mut id = |name: &str, field: &[u8], id: std::io::Result<u64>| {
             let id = number(field, id).and_then(|id| u32::try_from(id).ok());
             if id.is_none() {
-                records.problem.get_or_insert(format!("its {name} makes no sense"));
+                records.problem.get_or_insert(format!("invalid {name}"));
             }
             id.unwrap_or(0)
         };
@@ -519,23 +527,24 @@ fn next(input: &mut Input<'_>, general: &mut Records) -> anyhow::Result<Option<E
     }
 }
 
-/// Whether a block has the sum of a header.
+/// True if a block has the checksum of a header.
 fn is_header(block: &[u8; BLOCK]) -> bool {
     let Ok(told) = Header::from_byte_slice(block).cksum() else { return false };
-    // The sum is made with blanks in its own place.
+    // The field of the checksum counts as blanks.
     let bytes = || block[..148].iter().chain(&[b' '; 8]).chain(&block[156..]);
     let unsigned: i64 = bytes().map(|byte| i64::from(*byte)).sum();
-    // Some old programs, SunOS's among them, added bytes with a sign.
+    // Some old programs, such as that of SunOS, summed signed bytes.
     let signed: i64 = bytes().map(|byte| i64::from(*byte as i8)).sum();
     [unsigned, signed].contains(&i64::from(told))
 }
 
-/// The number in a field of a header; a blank field is 0, as for other programs.
+/// Number in a field of a header; a blank field is 0, as in other programs.
 fn number(field: &[u8], parsed: std::io::Result<u64>) -> Option<u64> {
     if field.iter().all(|byte| matches!(byte, 0 | b' ')) { Some(0) } else { parsed.ok() }
 }
 
-/// The map of a sparse file in GNU tar's own format: in its header, and in blocks after it.
+/// Reads the map of a sparse file in GNU tar's own format: in its header, and in the blocks after
+/// it.
 fn old_map(input: &mut Input<'_>, header: &Header) -> anyhow::Result<(u64, Vec<(u64, u64)>)> {
     let gnu = header.as_gnu().context("not in the format of GNU tar")?;
     let size = gnu.real_size()?;
@@ -544,7 +553,7 @@ fn old_map(input: &mut Input<'_>, header: &Header) -> anyhow::Result<(u64, Vec<(
         for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
             map.push((piece.offset()?, piece.length()?));
         }
-        if map.len() as u64 > PIECES_MAX { bail!("it has too many pieces") } else { Ok(()) }
+        if map.len() as u64 > PIECES_MAX { bail!("too many pieces") } else { Ok(()) }
     };
     add(&gnu.sparse)?;
     let mut is_extended = gnu.is_extended();
@@ -557,7 +566,7 @@ fn old_map(input: &mut Input<'_>, header: &Header) -> anyhow::Result<(u64, Vec<(
     Ok((size, map))
 }
 
-/// A long name ends at its first zero.
+/// Cuts a long name at its first zero.
 fn without_zeroes(mut name: Vec<u8>) -> Vec<u8> {
     let end = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
     name.truncate(end);
@@ -571,7 +580,7 @@ mod tests {
     use rand_pcg::Pcg64Mcg;
     use tar::Builder;
 
-    /// Puts the right sum into a header.
+    /// Sets the checksum of a header.
     fn sum(header: &mut [u8]) {
         header[148..156].fill(b' ');
         let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
@@ -587,7 +596,8 @@ mod tests {
         header
     }
 
-    /// An archive with each kind of header: long names, records, links, and sparse files with a map in all three places.
+    /// Archive with all kinds of headers: long names, records, links, and sparse files with a map
+    /// in all three places.
     fn archive() -> Vec<u8> {
         let mut builder = Builder::new(Vec::new());
         let long = "long/".repeat(50) + "name";
@@ -625,7 +635,7 @@ mod tests {
         gnu.name[..4].copy_from_slice(b"old\0");
         sum(old.as_mut_bytes());
         let mut bytes = builder.into_inner().unwrap();
-        // The end comes later.
+        // The end is added below.
         bytes.truncate(bytes.len() - 2 * BLOCK);
         bytes.extend(old.as_bytes());
         bytes.extend(GnuExtSparseHeader::new().as_bytes());
@@ -646,7 +656,7 @@ mod tests {
                 let blocks = bytes.len() / BLOCK;
                 let block = chance.random_range(0..blocks) * BLOCK;
                 match chance.random_range(0..5) {
-                    // In a header, and its sum is right.
+                    // In a header, whose checksum is corrected.
                     0 | 1 => {
                         let at = block + chance.random_range(0..BLOCK);
                         bytes[at] = chance.random();

@@ -1,4 +1,4 @@
-//! A directory as an archive.
+//! Writing a directory as an archive.
 
 use super::super::Opened;
 use super::super::journey::Journey;
@@ -15,11 +15,11 @@ use tar::{EntryType, Header};
 use zonal_fs::format::{Attributes, FileKind};
 use zonal_fs::{FsError, Seek, Target};
 
-/// Largest number that a header has digits for.
+/// Largest numbers that fit into a header.
 const SIZE_MAX: u64 = (1 << 33) - 1;
 const ID_MAX: u32 = (1 << 21) - 1;
 
-/// Writes all that is in directory `ino`, and the directory itself, as `.`.
+/// Writes the contents of the directory `ino`, and the directory itself as `.`.
 pub(super) fn archive(
     opened: &Opened,
     ino: u64,
@@ -34,7 +34,12 @@ pub(super) fn archive(
         journey.check()?;
         match archive.entry(&path, ino, journey) {
             Ok(FileKind::Directory) if !seen.insert(ino) => {
-                journey.failed(&path, anyhow::anyhow!("the directory has another name"))?;
+                journey.failed(
+                    &path,
+                    anyhow::anyhow!(
+                        "the directory has a second name; check the file system with `zonal fsck`"
+                    ),
+                )?;
             }
             Ok(FileKind::Directory) => match entries(&opened.fs, ino) {
                 Ok(entries) => {
@@ -56,7 +61,7 @@ pub(super) fn archive(
 struct Archive<'a> {
     opened: &'a Opened,
     out: &'a mut dyn Write,
-    /// Files with several names: the first.
+    /// First path of each file with several names.
     linked: HashMap<u64, Vec<u8>>,
     buffer: Vec<u8>,
 }
@@ -107,7 +112,7 @@ impl Archive<'_> {
             name =
                 [b"./GNUSparseFile.0/".as_slice(), path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)]
                     .concat();
-            // A piece without bytes at the end says how long the file is.
+            // An empty piece at the end carries the size of the file.
             let ranges = map.iter().copied().chain([(attributes.size, 0)]);
             prefix = format!("{}\n", map.len() + 1).into_bytes();
             ranges.for_each(|(at, length)| prefix.extend(format!("{at}\n{length}\n").bytes()));
@@ -116,7 +121,7 @@ impl Archive<'_> {
         let size = stored + prefix.len() as u64;
         let mut first = Vec::new();
         let (rest, mut at) = match map.first() {
-            // Damage is found before the header says that the file is there, if it is at the beginning.
+            // The beginning is read first: damage there is found before the header is written.
             Some((from, length)) => {
                 first = self.read(ino, *from, (*length).min(self.buffer.len() as u64) as usize)?.to_vec();
                 (map, first.len() as u64)
@@ -124,7 +129,7 @@ impl Archive<'_> {
             None => (map, 0),
         };
         self.header(kind, &name, link.as_deref(), &attributes, size, records).map_err(Trouble::Output)?;
-        // The header has promised its bytes.
+        // The header has promised all of the data, so errors end the archive.
         let damaged = |error: FsError| Trouble::Output(error.into());
         let output = |error: std::io::Error| Trouble::Output(error.into());
         self.out.write_all(&prefix).map_err(output)?;
@@ -149,7 +154,7 @@ impl Archive<'_> {
         Ok(attributes.kind)
     }
 
-    /// Where a file has data, and how much.
+    /// Offsets and lengths of the data of a file.
     fn map(&self, ino: u64, size: u64) -> Result<Vec<(u64, u64)>, FsError> {
         let fs = &self.opened.fs;
         let (mut map, mut at) = (Vec::new(), 0);
@@ -167,7 +172,7 @@ impl Archive<'_> {
     fn read(&mut self, ino: u64, at: u64, length: usize) -> Result<&[u8], FsError> {
         let Opened { fs, waiter } = self.opened;
         let read = fs.read(waiter, ino, at, Target::Bytes(&mut self.buffer[..length]))?;
-        // Nothing changes a file system that is looked at.
+        // A file system that is opened for reading does not change.
         debug_assert_eq!(read, length as u64);
         Ok(&self.buffer[..length])
     }
