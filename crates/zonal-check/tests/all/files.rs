@@ -153,7 +153,10 @@ fn fsck_tells_where_data_was_damaged_and_nothing_of_a_sound_file_system() {
 fn what_cannot_be_is_refused_in_one_line() {
     let dir = drive(16, 0);
     let error = refused(dir.path(), "ls d", 4);
-    assert_eq!(error, "zonal: d: no file system of Zonal on the drive; make one with `zonal mkfs d`");
+    assert_eq!(
+        error,
+        "zonal: d: no file system of Zonal on the drive; `zonal mkfs d` makes one, `zonal fsck d --rebuild` restores a lost one"
+    );
     assert!(refused(dir.path(), "mkfs d --unit 5M", 2).contains("the drive takes 2 to"));
     zonal(dir.path(), "mkfs d --label mine");
     assert!(refused(dir.path(), "mkfs d", 4).contains("the file system `mine`"));

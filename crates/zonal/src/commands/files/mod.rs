@@ -118,7 +118,9 @@ pub(crate) fn hinted(device: &str, error: MakeError) -> anyhow::Error {
     let remedy = match &error {
         MakeError::InUse { .. } => " (--yes)".to_owned(),
         MakeError::NeedsFile => " (--metadata)".to_owned(),
-        MakeError::Superblock(SuperblockError::Magic) => format!("; make one with `zonal mkfs {device}`"),
+        MakeError::Superblock(SuperblockError::Magic) => {
+            format!("; `zonal mkfs {device}` makes one, `zonal fsck {device} --rebuild` restores a lost one")
+        }
         MakeError::Backend(BackendError::Exists { .. }) => "; remove it, or name another file".to_owned(),
         MakeError::DamagedSuperblock { .. } | MakeError::Backend(BackendError::Damaged { .. }) => {
             format!("; `zonal fsck {device} --rebuild` makes the metadata again from the zones")
