@@ -45,7 +45,7 @@ fn drive_with_data_is_calibrated_only_with_yes_and_left_empty() {
         "bench --device d --name=w --rw=write --zonemode=zbd --bs=64k --offset=3z --size=2z --io_size=1M",
     );
     let said = refused(dir, "calibrate d -o p.toml", 4);
-    assert!(said.contains("these are not empty: 3; --yes"), "{said}");
+    assert!(said.contains("are not empty: 3; --yes"), "{said}");
     assert_eq!(names(dir), ["d"]);
     let printed = zonal(dir, "calibrate d -o p.toml --yes");
     for run in ["one-4K", "one-1M", "eight-4K", "eight-128K"] {

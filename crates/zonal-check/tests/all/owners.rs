@@ -160,14 +160,14 @@ fn mount_over_its_own_image_is_refused() {
     let before = fs::read(dir.path().join("d")).unwrap();
     let said = program::run(dir.path(), "mount d .").refused(1);
     assert!(
-        said.contains("a mount would hide an open file in it") && said.contains("/d; take another"),
+        said.contains("a mount would hide an open file in it") && said.contains("/d; choose another"),
         "{said}"
     );
     assert!(fs::read(dir.path().join("d")).unwrap() == before);
     // A log below the mount point, with the image elsewhere.
     fs::create_dir_all(dir.path().join("a/b")).unwrap();
     let said = program::run(dir.path(), "mount d a --log a/b/log").refused(1);
-    assert!(said.contains("/a/b/log; take another"), "{said}");
+    assert!(said.contains("/a/b/log; choose another"), "{said}");
 }
 
 #[test]

@@ -45,10 +45,10 @@ fn signal_ends_a_mount_that_is_in_use_and_loses_nothing() {
     let data = bytes(2, 3 << 20);
     file.write_all_at(&data, 0).unwrap();
     let busy = program::run(place.home(), "unmount m").refused(1);
-    assert!(busy.ends_with("m: it is in use"), "{busy}");
+    assert!(busy.ends_with("m: in use; close its open files and directories, and try again"), "{busy}");
     signal(mounted.pid(), Signal::TERM);
     assert_eq!(mounted.wait().code(), Some(0));
-    assert!(mounted.log().contains("is in use, and goes all the same"));
+    assert!(mounted.log().contains("in use, unmounted anyway"));
     assert_eq!(file.sync_all().unwrap_err().raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
     drop(file);
     place.check();
@@ -72,7 +72,7 @@ fn mount_that_is_killed_is_cleared_away_by_the_next_and_keeps_what_was_synced() 
     assert!(begin.elapsed() < Duration::from_secs(1));
     for command in ["sync m", "unmount m"] {
         let said = program::run(place.home(), command).refused(1);
-        assert!(said.contains("m: the process of the mount there was killed"), "{said}");
+        assert!(said.contains("m: the process of the mount was killed"), "{said}");
     }
     let mounted = place.mount("");
     assert_eq!(fs::read(mounted.at("f")).unwrap(), data);
@@ -93,7 +93,7 @@ fn killed_mount_with_an_open_file_is_replaced_and_the_next_says_so() {
     let said = program::run(place.home(), "mount image:d.img m --daemon");
     assert_eq!((said.code, said.err.lines().count()), (Some(0), 1), "{said:?}");
     assert!(
-        said.err.contains("m: a mount there was killed") && said.err.contains("open them again"),
+        said.err.contains("m: cleared away a killed mount") && said.err.contains("open them again"),
         "{said:?}"
     );
     assert_eq!(fs::read(mounted.at("f")).unwrap(), b"before");
@@ -169,15 +169,15 @@ fn what_cannot_be_mounted_is_said_in_one_line() {
     let place = MountPlace::new("128M");
     fs::write(place.home().join("file"), b"").unwrap();
     for (line, code, said) in [
-        ("mount image:d.img m -o writebak", 2, "writebak: no such option; writeback is one"),
+        ("mount image:d.img m -o writebak", 2, "writebak: no such option; did you mean writeback?"),
         ("mount image:d.img m -o dirty=0", 2, "dirty=0: it takes 1 MiB to 64 GiB"),
         ("mount image:d.img m -o max_open_zones=0", 2, "max_open_zones=0: it takes a zone at least"),
         ("mount ./m m", 4, "is a directory, not a device"),
         ("mount image:d.img nowhere", 1, "nowhere: No such file"),
         ("mount image:d.img file", 1, "file: not a directory"),
         ("mount image:none.img m", 4, "none.img"),
-        ("mount image:d.img m -o scratch", 4, "there is data on it"),
-        ("mount null:size=1G,zone_size=4M m", 4, "it keeps no data"),
+        ("mount image:d.img m -o scratch", 4, "the device contains data"),
+        ("mount null:size=1G,zone_size=4M m", 4, "the device keeps no data"),
         ("mount sim:smr-hdd-30t m", 4, "virtual time"),
         ("unmount m", 1, "not mounted by `zonal mount`"),
     ] {
@@ -253,7 +253,7 @@ fn mounted_directory_is_made_read_only_and_back() {
     fs::create_dir(place.home().join("other")).unwrap();
     let said = remount("other", "remount,ro");
     assert_eq!(said.status.code(), Some(1));
-    assert!(String::from_utf8_lossy(&said.stderr).contains("other: no `zonal mount` is there"));
+    assert!(String::from_utf8_lossy(&said.stderr).contains("other: not mounted by `zonal mount`"));
     let of_another = |command: &[&str]| {
         let status = Command::new(command[0]).args(&command[1..]).arg(place.dir()).status();
         assert!(status.unwrap().success(), "{command:?}");
@@ -269,7 +269,7 @@ fn mounted_directory_is_made_read_only_and_back() {
     let said = remount("m", "remount,rw");
     assert_eq!(said.status.code(), Some(1));
     let said = String::from_utf8_lossy(&said.stderr).into_owned();
-    assert!(said.contains("m: it was opened to be read"), "{said}");
+    assert!(said.contains("m: opened for reading only"), "{said}");
     place.zonal("unmount m");
 }
 
@@ -687,6 +687,6 @@ fn signal_unmounts_its_own_file_system_and_no_other() {
     let mounted = place.mount("");
     assert_eq!(fs::read(mounted.at("synced")).unwrap(), b"mine");
     let error = program::run(place.home(), "mount null: m -o scratch").refused(1);
-    assert!(error.ends_with("m: a `zonal mount` is there already"), "{error}");
+    assert!(error.ends_with("m: already mounted by `zonal mount`"), "{error}");
     mounted.end();
 }

@@ -57,14 +57,12 @@ fn remount_says_what_it_does_not_do() {
         (said.code, said.err)
     };
     assert_eq!(remount("ro,threads=3,allow_other"), (Some(0), String::new()));
-    let expected = "zonal: m: -o threads=9: a remount does not change it\nzonal: m: -o uid=7: a remount does not change it\n";
+    let expected =
+        "zonal: m: -o threads=9: not changed by a remount\nzonal: m: -o uid=7: not changed by a remount\n";
     assert_eq!(remount("rw,threads=9,uid=7"), (Some(0), expected.to_owned()));
     let file = fs::File::create(place.dir().join("f")).unwrap();
     let (code, said) = remount("ro");
-    assert!(
-        code == Some(1) && said.contains("m: it stays as it is while files are open to be written"),
-        "{said}"
-    );
+    assert!(code == Some(1) && said.contains("m: in use: files are open for writing"), "{said}");
     drop(file);
     place.zonal("unmount m");
     place.check();

@@ -1,13 +1,16 @@
-//! The program as `mount.zonal`, which mount(8) runs for `mount -t zonal` and for lines of /etc/fstab.
+//! The program as `mount.zonal`, which mount(8) runs for `mount -t zonal` and for lines of
+//! /etc/fstab.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// The names under which the program is a helper of mount(8): of the type in /etc/fstab, and of the type that the kernel tells.
+/// Names under which the program is a helper of mount(8): for the type in /etc/fstab, and for the
+/// type that the kernel reports.
 const NAMES: [&str; 2] = ["mount.zonal", "mount.fuse.zonal"];
 
-/// The command line of `zonal mount` that the helper's stands for: `mount.zonal DEVICE DIR [-sfnv] [-N NAMESPACE] [-t TYPE]
-/// [-o OPTIONS]`. `None` if the program was called by another name.
+/// Translates the command line of the helper to that of `zonal mount`:
+/// `mount.zonal DEVICE DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS]`. Returns `None` if the
+/// program was called by another name.
 pub(crate) fn translate(arguments: &[OsString]) -> Option<Vec<OsString>> {
     let name = arguments.first().and_then(|name| Path::new(name).file_name());
     if !NAMES.iter().any(|helper| name == Some(OsStr::new(helper))) {
@@ -18,9 +21,10 @@ pub(crate) fn translate(arguments: &[OsString]) -> Option<Vec<OsString>> {
     while let Some(argument) = left.next() {
         match argument.to_str() {
             Some("-o") => translated.extend([Some(argument), left.next()].into_iter().flatten().cloned()),
-            // Types and namespaces say nothing here.
+            // Types and namespaces are ignored.
             Some("-t" | "-N") => drop(left.next()),
-            // Flags of mount(8) that every helper is given: sloppy, verbose, no entry in mtab. To fake a mount is to do nothing.
+            // Flags that mount(8) passes to every helper: sloppy, verbose, no entry in mtab. A fake
+            // mount does nothing.
             Some(flags) if is_flags(flags) && flags.contains('f') => return Some(Vec::new()),
             Some(flags) if is_flags(flags) => {}
             _ => translated.push(argument.clone()),

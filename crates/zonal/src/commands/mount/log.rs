@@ -1,4 +1,4 @@
-//! Where a mount says what goes wrong: a file, or standard error.
+//! Log of a mount: a file, or standard error.
 
 use crate::exit::Failure;
 use crate::text::shown_word;
@@ -10,13 +10,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use zonal_fuse::front::Log;
 
-/// Lines at once.
+/// Maximum burst of lines.
 const BURST: f64 = 20.0;
 
-/// Lines a second after that: a damaged zone must not fill a disk with lines, nor keep threads that write to a slow reader.
+/// Lines per second after that: a damaged zone must not fill a disk with lines, nor block threads
+/// that log to a slow reader.
 const RATE: f64 = 5.0;
 
-/// How many lines may be written now.
+/// Rate limit of lines.
 struct Limit {
     allowed: f64,
     since: Instant,
@@ -28,7 +29,8 @@ impl Limit {
         Limit { allowed: BURST, since: now, left_out: 0 }
     }
 
-    /// Whether a line may be written; if so, how many were left out before.
+    /// Takes permission to write a line. Returns the number of lines left out before, or `None` if
+    /// the line must be left out.
     fn take(&mut self, now: Instant) -> Option<u64> {
         let seconds = now.saturating_duration_since(self.since).as_secs_f64();
         self.allowed = (self.allowed + seconds * RATE).min(BURST);
@@ -42,7 +44,7 @@ impl Limit {
     }
 }
 
-/// The log of a mount.
+/// Opens the log of a mount.
 pub(super) fn open(file: Option<&Path>) -> Result<Log, Failure> {
     let is_file = file.is_some();
     let mut into: Box<dyn Write + Send> = match file {
@@ -52,22 +54,21 @@ pub(super) fn open(file: Option<&Path>) -> Result<Log, Failure> {
             Box::new(file.with_context(|| shown_word(path.as_os_str()))?)
         }
     };
-    // What reads standard error notes times itself, as the journal does.
+    // Readers of standard error, such as the journal, record times themselves.
     let begin = move || if is_file { format!("{} ", now()) } else { "zonal: ".to_owned() };
     let mut limit = Limit::new(Instant::now());
     let say = move |line: &str| {
         let Some(left_out) = limit.take(Instant::now()) else { return };
         let begin = begin();
-        let before =
-            if left_out > 0 { format!("{begin}{left_out} lines were left out\n") } else { String::new() };
-        // Where the log cannot be written there is no place to say so.
+        let before = if left_out > 0 { format!("{begin}{left_out} lines left out\n") } else { String::new() };
+        // Errors of the log cannot be reported anywhere.
         let _ = into.write_all(format!("{before}{begin}{line}\n").as_bytes());
     };
     let say = Mutex::new(say);
     Ok(Arc::new(move |line| say.lock().unwrap_or_else(PoisonError::into_inner)(line)))
 }
 
-/// The time in UTC to the second, as in RFC 3339.
+/// UTC time to the second, in RFC 3339 format.
 fn now() -> String {
     let now = time::OffsetDateTime::now_utc();
     let (year, month, day) = (now.year(), u8::from(now.month()), now.day());

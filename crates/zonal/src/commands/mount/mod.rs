@@ -1,10 +1,11 @@
-//! `zonal mount`: a file system as a directory.
+//! `zonal mount`: mounts a file system at a directory.
 
 pub(crate) mod helper;
 mod log;
 mod options;
 pub(crate) mod place;
 
+use crate::commands::files::hinted;
 use crate::commands::plugs::{MOUNTED, READ_ONLY, endpoint_of};
 use crate::commands::unmount::sync_dir;
 use crate::defaults::fill;
@@ -49,11 +50,13 @@ use zonal_io::volume::{Volume, VolumeOptions, keeps_data};
 
 /// Mount a file system at a directory
 ///
-/// As root, or as any user where `fusermount3` is there. Once the directory can be used, standard output gets one line: `ready DIR`. The
-/// command ends when the directory is unmounted: by `zonal unmount`, `umount`, or a signal to terminate or Ctrl-C. All that was written is
-/// on the device then. A second process with the same device is refused, unless both only read.
+/// Users other than root need `fusermount3`. Once the directory is usable, the command prints
+/// `ready DIR` on standard output. It ends when the directory is unmounted by `zonal unmount`,
+/// `umount`, Ctrl-C or SIGTERM; everything written is on the device then. A second process with the
+/// same device is refused, unless both only read.
 ///
-/// Where a mount was killed, the directory answers "Transport endpoint is not connected"; the next mount clears that away.
+/// The directory of a killed mount answers "Transport endpoint is not connected"; the next mount
+/// there clears it away.
 #[derive(Args, Debug)]
 #[command(after_help = options_help())]
 pub(crate) struct Mount {
@@ -64,13 +67,14 @@ pub(crate) struct Mount {
     /// Options, separated by commas; listed below
     #[arg(short, value_name = "OPTIONS")]
     options: Vec<String>,
-    /// Leave it running in the background, and end once the directory can be used
+    /// Run in the background; the command ends once the directory is usable
     #[arg(long)]
     daemon: bool,
-    /// File that what goes wrong is added to, a line each [default: standard error; with --daemon, none once the directory can be used]
+    /// Append errors to FILE, one per line [default: standard error; with --daemon, none once the
+    /// directory is usable]
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
-    /// File with the metadata, if they are beside the device
+    /// Metadata file, if the metadata is kept beside the device
     #[arg(long, value_name = "FILE")]
     metadata: Option<PathBuf>,
     #[command(flatten)]
@@ -80,7 +84,7 @@ pub(crate) struct Mount {
 }
 
 fn options_help() -> String {
-    /// Characters of a line, as in the rest of the help.
+    /// Width of a line, as in the rest of the help.
     const WIDTH: usize = 100;
     let mut text = "Options of -o:\n".to_owned();
     for (option, about) in OPTIONS {
@@ -106,9 +110,10 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     }
     let log = log::open(log_file)?;
     let record = arguments.record.prepare_outside(&dir)?;
-    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot listen to signals")?;
+    let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot handle signals")?;
     let clock = Clock::start();
-    // A warning goes to the log, and to standard error as well if the log is a file. With --daemon the command that waits reads that.
+    // Warnings go to the log, and also to standard error if the log is a file: with --daemon, the
+    // waiting command reads that.
     let early = |line: &str| {
         log(line);
         if log_file.is_some() {
@@ -140,7 +145,7 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     };
     let session = Arc::new(Session::start(device, fs.clone(), clock, session).with_context(name)?);
     let scrubber = Scrubber::new(fs.clone(), clock, log.clone());
-    // The number of the mounted file system: another one may be at its path later.
+    // Number of the mounted file system. Another one may be at its path later.
     let own = std::fs::metadata(&dir).with_context(name)?.dev();
     let control = serve_questions(&session, &fs, own, how.read_only, &scrubber);
     let control = match control {
@@ -155,16 +160,15 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
         let (dir, session, log) = (dir.clone(), session.clone(), log.clone());
         let work = move || {
             for _ in signals.forever() {
-                // What is not mounted any more is about to end, and its number may be another file system's.
+                // An unmounted session is about to end, and its number may be that of another file
+                // system.
                 if !session.is_mounted() {
                     continue;
                 }
                 match place::now(own, &dir) {
                     Some(dir) => leave(&dir, &session, &log),
                     None => {
-                        log(
-                            "another file system covers the mounted one: what the kernel has cached is not written",
-                        );
+                        log("another file system covers the mount: data cached by the kernel is not written");
                         session.give_up();
                     }
                 }
@@ -172,7 +176,7 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
         };
         threads::spawn("zonal-signals", work).with_context(name)?
     };
-    // There is no thread to start any more.
+    // All threads are running.
     writeln!(out, "ready {}", dir.display())?;
     out.flush()?;
     std::mem::forget(unready);
@@ -187,12 +191,13 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     if how.read_only {
         return Ok(());
     }
-    // A thread of the control socket may have a clone until the process is gone.
+    // A thread of the control socket may hold a clone until the process ends.
     let synced = fs.finish(&Polling::new(clock));
-    synced.map_err(|error| anyhow!("{}: not all that was written is there: {error}", arguments.device).into())
+    synced.map_err(|error| anyhow!("{}: not everything written is durable: {error}", arguments.device).into())
 }
 
-/// Returns true if a write may end in the kernel's page cache, and a line for the log where the kernel does not keep what it promises then.
+/// Returns true if writes may complete in the kernel's page cache, and a line for the log if the
+/// kernel breaks its promises then.
 fn writeback(
     options: &Options,
     is_read_only: bool,
@@ -217,7 +222,8 @@ fn writeback(
     }
 }
 
-/// A mounted directory that is not ready. Unmounts it when dropped: without this process it would be a dead one.
+/// Mounted directory that is not ready. Dropping it unmounts the directory, which would be dead
+/// without this process.
 struct Unready<'a>(&'a Path);
 
 impl Drop for Unready<'_> {
@@ -247,41 +253,41 @@ impl Drop for FlightNote<'_> {
     }
 }
 
-/// Gives a mounted directory other flags.
+/// Changes the flags of a mounted directory.
 fn remount(dir: &Path, options: &mount::MountOptions, texts: &[String]) -> Result<(), Failure> {
     let name = || shown_word(dir.as_os_str());
     if !place::is_on_top(&std::fs::canonicalize(dir).with_context(name)?) {
-        return Err(anyhow!("{}: no `zonal mount` is there", name()).into());
+        return Err(anyhow!("{}: not mounted by `zonal mount`", name()).into());
     }
     let process = endpoint_of(dir);
     let told = process.as_ref().and_then(|endpoint| control::files(&endpoint.path).ok());
     if !options.read_only && told.flatten().is_some_and(|told| told[READ_ONLY] == true) {
         return Err(
-            anyhow!("{}: it was opened to be read; unmount it, and mount it without ro", name()).into()
+            anyhow!("{}: opened for reading only; unmount it, and mount it without ro", name()).into()
         );
     }
     if options.read_only {
-        // Nothing is durable with the kernel's caches alone, and later no program can ask for it.
+        // Data in the caches of the kernel is not durable, and later no program can sync it.
         sync_dir(dir).with_context(name)?;
     }
     mount::remount(dir, options).map_err(|error| match error.is_busy() {
-        true => anyhow!("{}: it stays as it is while files are open to be written", name()),
+        true => anyhow!("{}: in use: files are open for writing; close them, and try again", name()),
         false => anyhow::Error::new(error).context(name()),
     })?;
     let made = process.map_or(Vec::new(), |process| place::options_of(process.pid));
     for option in Options::kept_by_remount(&made, texts) {
-        let _ = writeln!(std::io::stderr(), "zonal: {}: -o {option}: a remount does not change it", name());
+        let _ = writeln!(std::io::stderr(), "zonal: {}: -o {option}: not changed by a remount", name());
     }
     Ok(())
 }
 
-/// Unmounts the directory that a signal has asked to leave. Programs that have it open lose it, once all is written.
+/// Unmounts the directory after a signal. Programs that use it lose it, once everything is written.
 fn leave(dir: &Path, session: &Session, log: &Log) {
     const PATIENCE: Duration = Duration::from_secs(1);
     place::write_cached(dir);
     match mount::unmount(dir, IfBusy::Refuse) {
         Ok(()) => return,
-        Err(error) if error.is_busy() => log(&format!("{} is in use, and goes all the same", dir.display())),
+        Err(error) if error.is_busy() => log(&format!("{}: in use, unmounted anyway", dir.display())),
         Err(error) => log(&format!("{}: {error}", dir.display())),
     }
     if let Err(error) = mount::unmount(dir, IfBusy::Detach) {
@@ -292,7 +298,7 @@ fn leave(dir: &Path, session: &Session, log: &Log) {
     }
 }
 
-/// Opens a device. `umount` does not wait for the process that it ends, and a mount after it does.
+/// Opens a device. `umount` does not wait for the process that it ends, so the next mount has to.
 fn open_device(name: &str, read_only: bool) -> Result<Arc<dyn Device>, Failure> {
     const PATIENCE: Duration = Duration::from_secs(10);
     let begin = Instant::now();
@@ -308,7 +314,7 @@ fn open_device(name: &str, read_only: bool) -> Result<Arc<dyn Device>, Failure> 
     }
 }
 
-/// The processes because of which an image cannot be opened.
+/// Processes that prevent an image from being opened.
 fn held(failure: &Failure) -> Option<&Held> {
     let NameProblem::Refused(error) = failure.error.downcast_ref::<NameError>()?.problem() else {
         return None;
@@ -319,7 +325,8 @@ fn held(failure: &Failure) -> Option<&Held> {
     }
 }
 
-/// Opens the file system for a mount at `dir`, or makes one in memory. Whether it takes no changes.
+/// Opens the file system for a mount at `dir`, or makes one in memory. Also returns true if it is
+/// read-only.
 fn open(
     arguments: &Mount,
     dir: &Path,
@@ -331,12 +338,12 @@ fn open(
     let name = &arguments.device;
     let device = open_device(name, options.mount.read_only)?;
     let metadata = arguments.metadata.as_ref().or(options.metadata.as_ref());
-    // With the device open its files are known, and nothing has been written yet.
+    // The files of the open device are known now, and nothing has been written yet.
     place::check_outside(dir, metadata.map(PathBuf::as_path))?;
     let has_data = keeps_data(&*device);
     if !has_data && !options.scratch {
         let error = anyhow!(
-            "{name}: it keeps no data, and no file system; -o scratch makes one for the time of the mount"
+            "{name}: the device keeps no data; use -o scratch for a file system that lasts as long as the mount"
         );
         return Err(Failure { exit: Exit::Device, error });
     }
@@ -356,13 +363,13 @@ fn open(
     let error = match open(&drive, &waiters, metadata.cloned(), options.fs) {
         Ok(fs) => {
             if is_read_only && !options.mount.read_only {
-                say(&format!("{name}: mounted ro: it may only be read"));
+                say(&format!("{name}: mounted ro: the device may only be read"));
             }
             return Ok((fs, is_read_only));
         }
         Err(error) => error,
     };
-    let failed = |error: MakeError| anyhow::Error::new(error).context(name.clone());
+    let failed = |error: MakeError| hinted(name, error);
     if is_read_only || !error.needs_repair() {
         return Err(failed(error)).or_exit(Exit::Device);
     }
@@ -372,24 +379,24 @@ fn open(
             say(&format!("{name}: mounted ro: {why}"));
             Ok((fs, true))
         }
-        // The first error says more.
+        // The first error is more specific.
         Err(_) => Err(failed(error)).or_exit(Exit::Device),
     }
 }
 
-/// An error if anything was written to a device.
+/// Fails if anything was written to the device.
 fn check_empty(device: &dyn Device, name: &str) -> Result<(), Failure> {
     let zones = device.info().geometry.zones();
     devices::for_each_zone(device, Sector(0), zones, |zone| {
         if zone.zone_type == ZoneType::Conventional || zone.condition == ZoneCondition::Empty {
             return Ok(());
         }
-        let error = anyhow!("{name}: there is data on it; -o scratch takes an empty device");
+        let error = anyhow!("{name}: the device contains data; -o scratch needs an empty one");
         Err(Failure { exit: Exit::Device, error })
     })
 }
 
-/// A new file system whose metadata are in memory.
+/// Makes a file system with its metadata in memory.
 fn scratch(
     volume: Arc<Volume>,
     options: &Options,
@@ -404,7 +411,7 @@ fn scratch(
     Ok(FileSystem::open(volume, rows, superblock, options.fs, has_data, waiter)?)
 }
 
-/// Answers what `zonal stat` and others ask of the mount.
+/// Starts the control socket, which answers `zonal stat` and others.
 fn serve_questions(
     session: &Arc<Session>,
     fs: &FileSystem,
@@ -416,7 +423,7 @@ fn serve_questions(
     let volume = fs.volume().clone();
     let teller = move || {
         let mut told = serde_json::to_value(fs.status()).unwrap_or_default();
-        // The kernel gives the number to another file system once this one is mounted nowhere.
+        // The kernel reuses the number once this file system is mounted nowhere.
         if session.is_mounted() {
             told[MOUNTED] = own.into();
         }
@@ -441,7 +448,7 @@ fn serve_questions(
     ControlServer::start_of_mount(volume, Arc::new(teller), Arc::new(scrub))
 }
 
-/// Starts the same command as a process of its own, and waits until its directory can be used.
+/// Starts the same command in a process of its own, and waits until its directory is usable.
 fn in_background(log: Option<&Path>, out: &mut dyn Write) -> Result<(), Failure> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let same = std::env::args_os().collect::<Vec<_>>();
@@ -449,14 +456,14 @@ fn in_background(log: Option<&Path>, out: &mut dyn Write) -> Result<(), Failure>
     let is_helper = translated.is_some();
     let same = translated.unwrap_or(same).into_iter().skip(1).filter(|argument| argument != "--daemon");
     let mut command = Command::new(program);
-    // What it says until it is ready is for who starts it; after that, for the log.
+    // Its messages are for the caller until it is ready, and then for the log.
     command.args(same).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if log.is_none() {
         command.args(["--log", "/dev/null"]);
     }
-    // It is not ended by the terminal's Ctrl-C.
+    // Ctrl-C in the terminal must not end it.
     command.process_group(0);
-    let mut child = command.spawn().context("cannot start it in the background")?;
+    let mut child = command.spawn().context("cannot start the mount in the background")?;
     let mut line = String::new();
     BufReader::new(child.stdout.take().expect("it is piped")).read_line(&mut line)?;
     let mut stderr = child.stderr.take().expect("it is piped");
@@ -467,15 +474,15 @@ fn in_background(log: Option<&Path>, out: &mut dyn Write) -> Result<(), Failure>
         let said = String::from_utf8_lossy(&said);
         let said = said.trim().trim_start_matches("zonal: ").to_owned();
         let exit = Exit::ALL.into_iter().find(|exit| status.code() == Some(*exit as i32));
-        let said = if said.is_empty() { "the mount has ended before it was ready".to_owned() } else { said };
+        let said = if said.is_empty() { "the mount ended before it was ready".to_owned() } else { said };
         return Err(Failure { exit: exit.unwrap_or(Exit::Failed), error: anyhow!(said) });
     }
-    // What it has said before that is in the pipe by now. It says no more there: it has a log.
+    // Its messages so far are in the pipe by now. Later ones go to the log.
     rustix::io::ioctl_fionbio(&stderr, true).context("standard error of the mount")?;
     let mut said = Vec::new();
     let _ = stderr.read_to_end(&mut said);
     let _ = std::io::stderr().write_all(&said);
-    // mount(8) says nothing where nothing is wrong.
+    // mount(8) prints nothing on success.
     if !is_helper {
         out.write_all(line.as_bytes())?;
     }
@@ -486,7 +493,7 @@ fn in_background(log: Option<&Path>, out: &mut dyn Write) -> Result<(), Failure>
 mod tests {
     use super::*;
 
-    /// Not every kernel fails the probe, so its answers are given here.
+    /// Not every kernel fails the probe, so the test provides its results.
     #[test]
     fn page_cache_is_used_where_the_kernel_keeps_its_promise_or_the_user_says_so() {
         let decided = |text: &str, is_read_only, answer: fn() -> std::io::Result<bool>| {

@@ -7,31 +7,32 @@ use zonal_fs::MountOptions as FsOptions;
 use zonal_fuse::front;
 use zonal_fuse::mount;
 
-/// What the options say.
+/// Values of the options.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Options {
-    /// Of the file system.
+    /// Options of the file system.
     pub(crate) fs: FsOptions,
-    /// Of what the kernel shows.
+    /// Options of the view that the kernel gets.
     pub(crate) front: front::Options,
-    /// Of the directory; the source is set later.
+    /// Options of the mounted directory; the source is set later.
     pub(crate) mount: mount::MountOptions,
     pub(crate) threads: usize,
     pub(crate) sync_every: Duration,
     pub(crate) scratch: bool,
-    /// Whether a write ends in the kernel's page cache; `None` leaves that to what the kernel can do. Decides `front.writeback`.
+    /// True if a write completes in the kernel's page cache; `None` lets the abilities of the
+    /// kernel decide. Determines `front.writeback`.
     pub(crate) writeback: Option<bool>,
-    /// A directory that is mounted gets other flags.
+    /// True to change the flags of a mounted directory.
     pub(crate) remount: bool,
-    /// For lines of /etc/fstab: what `--log` and `--metadata` say.
+    /// Values of `--log` and `--metadata`, for lines of /etc/fstab.
     pub(crate) log: Option<PathBuf>,
     pub(crate) metadata: Option<PathBuf>,
 }
 
-/// Longest time until a change is synced, without `commit=`.
+/// Maximum time until a change is synced, without `commit=`.
 pub(crate) const SYNC_EVERY: Duration = Duration::from_secs(5);
 
-/// Words that `mount` and `/etc/fstab` use for other programs than this one.
+/// Words that `mount` and `/etc/fstab` use for other programs.
 const NOT_OURS: &[&str] = &[
     "defaults",
     "rw",
@@ -52,53 +53,56 @@ const NOT_OURS: &[&str] = &[
     "loud",
 ];
 
-/// What the kernel tells of a mount, and mount(8) repeats when it mounts that again.
+/// Options that the kernel reports for a mount, and that mount(8) repeats in a remount.
 const OF_THE_KERNEL: &[&str] = &["user_id", "group_id", "max_read", "blksize"];
 
-/// Each option, with what it takes, and what holds without it.
+/// Options with their arguments, descriptions and defaults.
 pub(crate) const OPTIONS: &[(&str, &str)] = &[
-    ("ro", "Nothing is changed"),
-    ("noatime", "Reading a file does not change the time of its last read (the default)"),
-    ("relatime", "The first read after a change, or after a day, changes it, if it reaches the file system"),
-    ("nosuid", "Set-id bits and file capabilities do nothing"),
-    ("nodev", "Device files are no devices"),
-    ("noexec", "No program is run from it"),
-    ("default_permissions", "The kernel checks permissions; it always does"),
-    ("allow_other", "Users other than the user that mounts it may use it, as far as permissions let them"),
-    ("uid=N", "The owner that all files show [default: their own]"),
-    ("gid=N", "The group that all files show [default: their own]"),
-    ("umask=OCTAL", "Permission bits that no file shows [default: 0]"),
+    ("ro", "Mount read-only"),
+    ("noatime", "Do not update access times (the default)"),
+    (
+        "relatime",
+        "Update the access time with the first read after a change, or after a day, if the read reaches the file system",
+    ),
+    ("nosuid", "Ignore set-id bits and file capabilities"),
+    ("nodev", "Do not interpret device files"),
+    ("noexec", "Do not run programs from it"),
+    ("default_permissions", "Permissions are checked by the kernel; always in force"),
+    ("allow_other", "Allow users other than the mounting one, as far as permissions permit"),
+    ("uid=N", "Owner shown for all files [default: their own]"),
+    ("gid=N", "Group shown for all files [default: their own]"),
+    ("umask=OCTAL", "Permission bits hidden for all files [default: 0]"),
     (
         "writeback",
-        "A write is done when its bytes are in the kernel's page cache (the default, if the kernel makes a single write durable that asks for it)",
+        "Complete a write when its data is in the kernel's page cache (the default, if the kernel makes a single write durable on request)",
     ),
-    ("writethrough", "A write is done when the file system has it (the default otherwise)"),
+    ("writethrough", "Complete a write when the file system has its data (the default otherwise)"),
     (
         "sync",
-        "Each write, and each change of a name or an attribute, is durable when its call returns; implies writethrough",
+        "Make each write, and each change of a name or an attribute, durable before its call returns; implies writethrough",
     ),
-    ("async", "Only what is synced is durable at once (the default)"),
+    ("async", "Make changes durable at once only on a sync (the default)"),
     (
         "dirty=SIZE",
         "Bytes in the file system's buffers and in flight before writers wait, 1M to 64G [default: {dirty}]",
     ),
-    ("threads=N", "Threads that work at the same time, up to 256 [default: the processors, and 2 at least]"),
+    ("threads=N", "Number of threads, up to 256 [default: number of processors, at least 2]"),
     (
         "commit=TIME",
-        "After so long, what was changed is on the drive without a sync, 1s to 3600s [default: {commit}]",
+        "Maximum time until changes are on the drive without a sync, 1s to 3600s [default: {commit}]",
     ),
-    ("max_open_zones=N", "Zones open at once [default: what the drive allows, {open-zones} at most]"),
-    ("lifetimes", "The expected lifetimes of files decide which data lie together (the default)"),
-    ("nolifetimes", "They do not"),
-    ("log=FILE", "As --log, for /etc/fstab"),
-    ("metadata=FILE", "As --metadata, for /etc/fstab"),
+    ("max_open_zones=N", "Maximum number of open zones [default: the drive's limit, at most {open-zones}]"),
+    ("lifetimes", "Group data by the expected lifetimes of files (the default)"),
+    ("nolifetimes", "Do not group data by lifetimes"),
+    ("log=FILE", "Same as --log, for /etc/fstab"),
+    ("metadata=FILE", "Same as --metadata, for /etc/fstab"),
     (
         "remount",
-        "A mounted directory gets ro or rw, suid, dev and exec or not; rw only if it was mounted so; other options stay as they are",
+        "Change ro, rw, suid, dev and exec of a mounted directory; rw only if it was mounted rw; other options stay as they are",
     ),
     (
         "scratch",
-        "A new file system on an empty device, with its metadata in memory: nothing survives the mount",
+        "Make a file system on an empty device, with its metadata in memory; nothing survives the mount",
     ),
 ];
 
@@ -127,30 +131,30 @@ impl Default for Options {
     }
 }
 
-/// What `dirty=` takes: less holds no unit of every drive, and more is no use of memory.
+/// Range of `dirty=`: less cannot hold a unit of every drive, and more is a waste of memory.
 const DIRTY: std::ops::RangeInclusive<u64> = 1 << 20..=64 << 30;
 
 impl Options {
-    /// Reads options that commas separate. The last of several counts.
+    /// Parses options separated by commas. The last of several wins.
     ///
     /// # Errors
-    /// Which one is not known, or has a value that makes no sense.
+    /// A message about an unknown option or an invalid value.
     pub(crate) fn parse(texts: &[String]) -> Result<Options, String> {
         let mut options = Options::default();
         let all = || texts.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty());
         options.remount = all().any(|option| option == "remount");
         all().try_for_each(|option| options.set(option))?;
         if options.front.sync && options.writeback == Some(true) {
-            return Err("sync: not together with writeback".to_owned());
+            return Err("sync: cannot be combined with writeback".to_owned());
         }
         Ok(options)
     }
 
-    /// Which options of a remount do nothing, because a mount keeps them until it ends. It was made with `made` and is mounted
-    /// again with `texts`.
+    /// Options in `texts` that a remount does not change, because a mount keeps them until it ends.
+    /// The mount was made with `made`.
     pub(crate) fn kept_by_remount(made: &[String], texts: &[String]) -> Vec<String> {
         let Ok(mut made) = Options::parse(made) else { return Vec::new() };
-        // So that it takes what the kernel tells of a mount.
+        // Accept the options that the kernel reports, too.
         made.remount = true;
         let does_nothing = |option: &&str| {
             let mut new = made.clone();
@@ -163,7 +167,7 @@ impl Options {
             new != made
         };
         let all = texts.iter().flat_map(|text| text.split(',')).filter(|option| !option.is_empty());
-        // The kernel tells `relatime` of every mount of FUSE, and mount(8) repeats it.
+        // The kernel reports `relatime` for every FUSE mount, and mount(8) repeats it.
         all.filter(|option| *option != "relatime").filter(does_nothing).map(str::to_owned).collect()
     }
 
@@ -234,7 +238,7 @@ impl Options {
     }
 }
 
-/// A number of seconds, with or without the unit.
+/// Parses a number of seconds, with or without the unit.
 fn seconds(option: &str, text: &str) -> Result<Duration, String> {
     let number: Option<u64> = text.strip_suffix('s').unwrap_or(text).parse().ok();
     match number {
@@ -254,7 +258,7 @@ fn unknown(name: &str, value: Option<&str>) -> String {
         return format!("{name}: {why}");
     }
     match nearest(name, names()) {
-        Some(known) => format!("{name}: no such option; {known} is one"),
+        Some(known) => format!("{name}: no such option; did you mean {known}?"),
         None => format!("{name}: no such option; `zonal mount --help` lists them"),
     }
 }
@@ -315,7 +319,7 @@ mod tests {
     #[test]
     fn wrong_options_are_named() {
         for (text, said) in [
-            ("writebak", "writebak: no such option; writeback is one"),
+            ("writebak", "writebak: no such option; did you mean writeback?"),
             ("discard", "discard: no such option"),
             ("uid=x", "uid=x: it takes a number"),
             ("uid", "uid: it takes a number"),
@@ -330,7 +334,7 @@ mod tests {
             ("ro=1", "ro: it takes no value"),
             ("user_id=0", "user_id: no such option"),
             ("commit=0", "commit=0: it takes seconds"),
-            ("writeback,sync", "sync: not together with writeback"),
+            ("writeback,sync", "sync: cannot be combined with writeback"),
         ] {
             let error = parsed(text).unwrap_err();
             assert!(error.starts_with(said), "{text}: {error}");

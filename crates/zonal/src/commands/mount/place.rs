@@ -1,4 +1,4 @@
-//! The directory of a mount, and what the kernel allows it.
+//! Directory of a mount, and limits that the kernel sets for it.
 
 use super::super::plugs::mounted_device;
 use crate::exit::Failure;
@@ -15,11 +15,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use zonal_fuse::mount::{IfBusy, unmount};
 
-/// The absolute path of a directory that something can be mounted at. A mount there whose process was killed goes.
+/// Returns the absolute path of a directory to mount at. A killed mount there is cleared away.
 pub(super) fn prepare(dir: &Path) -> Result<PathBuf, Failure> {
     let name = || shown_word(dir.as_os_str());
     let is_dead = |error: &std::io::Error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error());
-    // Attributes may still be in the kernel's cache. What a file system has left is not.
+    // Attributes may still be in the kernel's cache, but the free space is not.
     if rustix::fs::statfs(dir).map_err(std::io::Error::from).as_ref().is_err_and(is_dead) {
         clear_away(dir)?;
     }
@@ -29,16 +29,16 @@ pub(super) fn prepare(dir: &Path) -> Result<PathBuf, Failure> {
     }
     let dir = fs::canonicalize(dir).with_context(name)?;
     if is_mounted(&dir) {
-        return Err(anyhow!("{}: a `zonal mount` is there already", name()).into());
+        return Err(anyhow!("{}: already mounted by `zonal mount`", name()).into());
     }
     Ok(dir)
 }
 
-/// Refuses a directory, without symbolic links in its path, that holds files of this process: a mount would hide them from the next
-/// command, and the process would wait for itself where it looks them up.
+/// Refuses a directory (a path without symbolic links) that contains files of this process. A mount
+/// would hide them from the next command, and the process would deadlock when it looks them up.
 pub(super) fn check_outside(dir: &Path, metadata: Option<&Path>) -> Result<(), Failure> {
     let mut files = own_files();
-    files.extend(metadata.and_then(|path| Some(("the file of the metadata", fs::canonicalize(path).ok()?))));
+    files.extend(metadata.and_then(|path| Some(("the metadata file", fs::canonicalize(path).ok()?))));
     refuse_inside(dir, &files).map_err(Failure::from)
 }
 
@@ -46,13 +46,13 @@ fn refuse_inside(dir: &Path, files: &[(&str, PathBuf)]) -> anyhow::Result<()> {
     let name = || shown_word(dir.as_os_str());
     if dir == Path::new("/") {
         return Err(anyhow!(
-            "{}: the root directory, which no mount may cover; take another directory",
+            "{}: the root directory cannot be covered by a mount; choose another directory",
             name()
         ));
     }
     match files.iter().find(|(_, path)| path.starts_with(dir)) {
         Some((what, path)) => Err(anyhow!(
-            "{}: a mount would hide {what} in it, {}; take another directory",
+            "{}: a mount would hide {what} in it, {}; choose another directory",
             name(),
             shown_word(path.as_os_str())
         )),
@@ -60,8 +60,9 @@ fn refuse_inside(dir: &Path, files: &[(&str, PathBuf)]) -> anyhow::Result<()> {
     }
 }
 
-/// Files that this process needs, resolved: open files such as the image and the log, the program, and the directory of control sockets.
-/// Standard input, output and error were opened by the caller and do not count.
+/// Files that this process needs, without symbolic links: open files such as the image and the log,
+/// the program, and the directory of control sockets. Standard input, output and error were opened
+/// by the caller and do not count.
 fn own_files() -> Vec<(&'static str, PathBuf)> {
     const STANDARD: [&str; 3] = ["0", "1", "2"];
     let open = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
@@ -73,11 +74,11 @@ fn own_files() -> Vec<(&'static str, PathBuf)> {
     open.chain(program).chain(sockets).collect()
 }
 
-/// Unmounts a dead mount, lazily if programs still have files open there: no server answers them any more.
+/// Unmounts a dead mount, lazily if programs still have files open there, because no server answers
+/// them anymore.
 fn clear_away(dir: &Path) -> Result<(), Failure> {
-    let failed =
-        || format!("{}: a mount there was killed, and cannot be cleared away", shown_word(dir.as_os_str()));
-    // Its name cannot be resolved, but that of the directory it is in.
+    let failed = || format!("{}: cannot clear away a killed mount", shown_word(dir.as_os_str()));
+    // The path itself cannot be resolved, but that of its parent can.
     let path = std::path::absolute(dir)?;
     let path = match (path.parent(), path.file_name()) {
         (Some(parent), Some(last)) => fs::canonicalize(parent).with_context(failed)?.join(last),
@@ -87,7 +88,7 @@ fn clear_away(dir: &Path) -> Result<(), Failure> {
         Err(error) if error.is_busy() => {}
         other => return Ok(other.with_context(failed)?),
     }
-    // Detaching would take other file systems along.
+    // Detaching would also detach file systems mounted inside.
     if let Some(inner) = mounts().into_iter().find(|mount| mount.dir != path && mount.dir.starts_with(&path))
     {
         let (inner, outer) = (shown_word(inner.dir.as_os_str()), shown_word(path.as_os_str()));
@@ -99,17 +100,18 @@ fn clear_away(dir: &Path) -> Result<(), Failure> {
     let dir = shown_word(dir.as_os_str());
     let _ = writeln!(
         std::io::stderr(),
-        "zonal: {dir}: a mount there was killed while files or directories were open; their programs have to open them again"
+        "zonal: {dir}: cleared away a killed mount with open files or directories; programs have to open them again"
     );
     Ok(())
 }
 
-/// Whether a file system of `zonal mount` is at a path without symbolic links, or under what is there now.
+/// True if a file system of `zonal mount` is mounted at a path without symbolic links, even if
+/// another one covers it.
 pub(super) fn is_mounted(dir: &Path) -> bool {
     mounts().iter().any(|mount| mount.dir == dir && mount.kind == OWN_KIND)
 }
 
-/// Whether that is what a path leads to: no other file system covers it.
+/// True if a file system of `zonal mount` is mounted at a path and not covered by another one.
 pub(super) fn is_on_top(dir: &Path) -> bool {
     let device = fs::metadata(dir).map(|there| there.dev());
     mounts().iter().any(|mount| {
@@ -117,22 +119,22 @@ pub(super) fn is_on_top(dir: &Path) -> bool {
     })
 }
 
-/// A directory at which the file system with this number is mounted.
+/// Returns a directory where the file system with this number is mounted.
 pub(crate) fn elsewhere(device: u64) -> Option<PathBuf> {
     mounts().into_iter().find(|mount| mount.device == device).map(|mount| mount.dir)
 }
 
-/// What the kernel calls file systems that `zonal mount` serves.
+/// Type of the file systems of `zonal mount` in the kernel.
 const OWN_KIND: &[u8] = b"fuse.zonal";
 
-/// A file system in the tree of directories.
+/// Mounted file system.
 struct Mount {
     device: u64,
     dir: PathBuf,
     kind: Vec<u8>,
 }
 
-/// All that this process sees; none where the kernel does not tell.
+/// Mounts that this process sees; none if the kernel does not list them.
 fn mounts() -> Vec<Mount> {
     let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
     text.split(|byte| *byte == b'\n').filter_map(parse_mount).collect()
@@ -143,12 +145,12 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     let (major, minor) = std::str::from_utf8(words.nth(2)?).ok()?.split_once(':')?;
     let device = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
     let dir = PathBuf::from(OsString::from_vec(without_escapes(words.nth(1)?)));
-    // Before it come as many words as there are.
+    // The number of words before it varies.
     let kind = words.skip_while(|word| *word != b"-").nth(1)?.to_vec();
     Some(Mount { device, dir, kind })
 }
 
-/// Bytes in which some are three octal digits after a backslash.
+/// Replaces escapes, three octal digits after a backslash, by their bytes.
 fn without_escapes(text: &[u8]) -> Vec<u8> {
     let (mut plain, mut rest) = (Vec::new(), text);
     while let Some((first, after)) = rest.split_first() {
@@ -167,14 +169,15 @@ fn without_escapes(text: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Where the file system with this number can be unmounted: at `dir`, or where it was moved to.
+/// Returns the directory where the file system with this number can be unmounted: `dir`, or the one
+/// it was moved to.
 pub(super) fn now(device: u64, dir: &Path) -> Option<PathBuf> {
     let is_here = |dir: &Path| fs::metadata(dir).is_ok_and(|there| there.dev() == device);
     let elsewhere = || mounts().into_iter().filter(|mount| mount.device == device).map(|mount| mount.dir);
     if is_here(dir) { Some(dir.to_owned()) } else { elsewhere().find(|dir| is_here(dir)) }
 }
 
-/// Whether a process was serving a mount that is unmounted: it is about to end.
+/// True if a process served a mount that is unmounted, and is about to end.
 pub(super) fn is_ending(pid: u32) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = line.split(|byte| *byte == 0);
@@ -188,7 +191,7 @@ pub(super) fn is_ending(pid: u32) -> bool {
     !told.flatten().is_some_and(|device| mounts().iter().any(|mount| mount.device == device))
 }
 
-/// The `-o` options that a process which serves a mount was started with; none where that cannot be read.
+/// Returns the `-o` options of a serving process, or none if they cannot be read.
 pub(super) fn options_of(pid: u32) -> Vec<String> {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     options_in(line.split(|byte| *byte == 0).map(String::from_utf8_lossy))
@@ -206,7 +209,7 @@ fn options_in<'a>(mut words: impl Iterator<Item = Cow<'a, str>>) -> Vec<String> 
     options
 }
 
-/// Has the kernel write what it has cached of a file system. What fails is told by the log.
+/// Makes the kernel write its cached data of a file system. Errors are in the log.
 pub(super) fn write_cached(dir: &Path) {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     if let Ok(dir) = rustix::fs::open(dir, flags, Mode::empty()) {
@@ -214,7 +217,8 @@ pub(super) fn write_cached(dir: &Path) {
     }
 }
 
-/// Lets a mount have as many dirty pages as other file systems, where that is allowed; what there is to say of it.
+/// Lets a mount have as many dirty pages as other file systems, if that is allowed. Returns a line
+/// for the log.
 pub(super) fn allow_dirty_pages(dir: &Path, writeback: bool) -> Option<String> {
     if !writeback || !rustix::process::geteuid().is_root() {
         return None;
