@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Reading verifies the checksum of each block.
     fs.read(&*waiter, file, 0, Target::Bytes(&mut read))?;
     assert!(read == text);
-    println!("{} bytes are there after another opening", read.len());
+    println!("{} bytes read after reopening", read.len());
     Ok(())
 }
 

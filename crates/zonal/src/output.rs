@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, StdoutLock, Write};
 #[error("standard output is closed")]
 pub(crate) struct ClosedPipe;
 
-/// Standard output.
+/// Buffered standard output.
 pub(crate) struct Output {
     inner: BufWriter<StdoutLock<'static>>,
 }

@@ -170,8 +170,8 @@ fn what_cannot_be_mounted_is_said_in_one_line() {
     fs::write(place.home().join("file"), b"").unwrap();
     for (line, code, said) in [
         ("mount image:d.img m -o writebak", 2, "writebak: no such option; did you mean writeback?"),
-        ("mount image:d.img m -o dirty=0", 2, "dirty=0: it takes 1 MiB to 64 GiB"),
-        ("mount image:d.img m -o max_open_zones=0", 2, "max_open_zones=0: it takes a zone at least"),
+        ("mount image:d.img m -o dirty=0", 2, "dirty=0: expected 1 MiB to 64 GiB"),
+        ("mount image:d.img m -o max_open_zones=0", 2, "max_open_zones=0: at least one zone is needed"),
         ("mount ./m m", 4, "is a directory, not a device"),
         ("mount image:d.img nowhere", 1, "nowhere: No such file"),
         ("mount image:d.img file", 1, "file: not a directory"),

@@ -80,7 +80,7 @@ fn page(command: &clap::Command, is_main: bool) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A section of preformatted text.
+/// Writes a section of preformatted text.
 fn section(text: &mut Vec<u8>, title: &str, body: &str) -> io::Result<()> {
     writeln!(text, ".SH {title}\n.nf")?;
     for line in body.lines() {

@@ -29,7 +29,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// killed, the scrub goes on, and the next command shows it.
 #[derive(Args, Debug)]
 pub(crate) struct Scrub {
-    /// The directory, or the device
+    /// Mounted directory, or its device
     dir: PathBuf,
     /// Maximum percentage of the drive's time that it takes
     #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u8).range(1..=100))]

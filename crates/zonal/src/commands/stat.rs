@@ -127,8 +127,7 @@ fn connection_line(connection: &Value) -> String {
 fn look(arguments: &Stat, device: &str, no_process: Failure) -> Result<Seen, Failure> {
     let looked = files::look(device, arguments.metadata.clone());
     let status = looked.map_err(|why| {
-        let error =
-            anyhow::anyhow!("{}; and its file system cannot be read: {}", no_process.error, why.line());
+        let error = anyhow::anyhow!("{}; its file system cannot be shown: {}", no_process.error, why.line());
         Failure { exit: why.exit, error }
     })?;
     Ok(Seen { device: device.to_owned(), volume: None, files: Some(status), connections: None })

@@ -21,7 +21,7 @@ use zonal_fuse::mount::{IfBusy, unmount};
 /// and the process of the mount ends with the last one.
 #[derive(Args, Debug)]
 pub(crate) struct Unmount {
-    /// The directory, or the device
+    /// Mounted directory, or its device
     dir: PathBuf,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Unmount {
 /// The `sync` of the system does not do that: the kernel does not pass it on to FUSE file systems.
 #[derive(Args, Debug)]
 pub(crate) struct Sync {
-    /// The directory, or the device
+    /// Mounted directory, or its device
     dir: PathBuf,
 }
 

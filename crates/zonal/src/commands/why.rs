@@ -126,8 +126,8 @@ fn said(call: &Call<'_>) -> String {
         ["pop"] => "the head of the queue is removed".to_owned(),
         ["fail", write, error, _] => format!("{} failed: {}", failed(write), error_of(error)),
         ["unsettle"] => "a command timed out, and may still be executed".to_owned(),
-        ["settled"] => "no command that timed out can be executed any more".to_owned(),
-        ["cannot-settle"] => "the device cannot settle commands that timed out".to_owned(),
+        ["settled"] => "no timed-out command can be executed any more".to_owned(),
+        ["cannot-settle"] => "the device cannot settle timed-out commands".to_owned(),
         ["abandon"] => "failed writes end undecided".to_owned(),
         ["resynced", class, pointer] => {
             format!("the device reports the zone: {}, write pointer at {pointer}", class.to_lowercase())
@@ -156,7 +156,7 @@ fn step(next: &str) -> String {
     match next {
         "Nothing" => "nothing to issue",
         "Resync" => "zone report requested",
-        "Settle" => "the device is asked to settle commands that timed out",
+        "Settle" => "the device is asked to settle timed-out commands",
         "ReadBack" => "the range of a failed write is read back",
         "Held" => "the zone is quiet",
         // A command or an error, with its numbers.

@@ -29,9 +29,9 @@ use zonal_io::standard::{self, Stream};
 ///
 /// The file gets the permissions, times, extended attributes and holes that it has in the file
 /// system, and for root also the owner. It replaces an existing file only once it is complete: if
-/// anything fails, or a signal ends the command, FILE is as it was before. If FILE ends with a
-/// slash, it is a directory, and the file goes there under its own name. Images, block devices and
-/// metadata files are never replaced.
+/// anything fails, or a signal ends the command, FILE is as it was before. The exit code is 3 if
+/// data is damaged. If FILE ends with a slash, it is a directory, and the file goes there under its
+/// own name. Images, block devices and metadata files are never replaced.
 ///
 /// With -r, FILE becomes the directory; if it exists, the two are merged. Hard and symbolic links
 /// are preserved, and no link is followed. Pipes, sockets and devices are skipped with a warning. A
@@ -55,6 +55,8 @@ pub(crate) struct Get {
 }
 
 /// Print files of a file system, verified
+///
+/// The command stops at the first error. The exit code is 3 if data is damaged.
 #[derive(Args, Debug)]
 pub(crate) struct Cat {
     #[command(flatten)]

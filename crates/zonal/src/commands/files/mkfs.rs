@@ -99,7 +99,7 @@ fn describe(superblock: &Superblock, zones: u32) -> String {
     let metadata = match superblock.metadata {
         Metadata::Conventional => "in conventional zones".to_owned(),
         Metadata::Logged => "in zones of their own".to_owned(),
-        Metadata::Beside => "in a file beside".to_owned(),
+        Metadata::Beside => "in a file beside the drive".to_owned(),
     };
     let unit = value::human(u64::from(superblock.unit_blocks * BLOCK_BYTES));
     let capacity = value::human(superblock.capacity_sectors * 512);

@@ -47,7 +47,7 @@ struct Frame {
     left: Vec<OsString>,
 }
 
-/// A copied file that is not linked yet.
+/// Copied file that is not linked yet.
 pub(super) struct Unnamed {
     pub(super) file: OpenFile,
     pub(super) parent: u64,
@@ -58,7 +58,8 @@ pub(super) struct Unnamed {
     pub(super) kept: anyhow::Result<()>,
 }
 
-/// Files that are linked together: enough to share units, few enough to stay in memory.
+/// Maximum number of files that are linked together: enough to share units, few enough to stay in
+/// memory.
 pub(super) const UNNAMED_MAX: usize = 1024;
 
 /// Links files, and reports the error of each to `failed`.

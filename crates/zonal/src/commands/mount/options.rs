@@ -178,7 +178,7 @@ impl Options {
         };
         let number = |most: u64| -> Result<u64, String> {
             let given = value.and_then(|value| value.parse::<u64>().ok()).filter(|n| *n <= most);
-            given.ok_or_else(|| format!("{option}: it takes a number, at most {most}"))
+            given.ok_or_else(|| format!("{option}: expected a number, at most {most}"))
         };
         match (name, value) {
             ("ro", None) => self.mount.read_only = true,
@@ -198,7 +198,7 @@ impl Options {
             ("umask", _) => {
                 let bits = value.and_then(|value| u16::from_str_radix(value, 8).ok());
                 let bits = bits.filter(|bits| *bits <= 0o777);
-                let error = || format!("{option}: it takes permission bits in octal digits, at most 777");
+                let error = || format!("{option}: expected permission bits in octal digits, at most 777");
                 self.front.umask = Some(bits.ok_or_else(error)?);
             }
             ("writeback", None) => self.writeback = Some(true),
@@ -209,19 +209,19 @@ impl Options {
                 let bytes = value::size(size).map_err(|error| format!("{option}: {error}"))?;
                 if !DIRTY.contains(&bytes) {
                     let (least, most) = (human(*DIRTY.start()), human(*DIRTY.end()));
-                    return Err(format!("{option}: it takes {least} to {most}"));
+                    return Err(format!("{option}: expected {least} to {most}"));
                 }
                 self.fs.dirty_bytes = bytes;
             }
             ("threads", _) => {
                 self.threads = number(256)? as usize;
                 if self.threads == 0 {
-                    return Err(format!("{option}: it takes a thread at least"));
+                    return Err(format!("{option}: at least one thread is needed"));
                 }
             }
             ("commit", Some(time)) => self.sync_every = seconds(option, time)?,
             ("max_open_zones", _) => match number(u32::MAX.into())? {
-                0 => return Err(format!("{option}: it takes a zone at least")),
+                0 => return Err(format!("{option}: at least one zone is needed")),
                 zones => self.fs.max_open_zones = Some(zones as u32),
             },
             ("log", Some(file)) if !file.is_empty() => self.log = Some(file.into()),
@@ -243,7 +243,7 @@ fn seconds(option: &str, text: &str) -> Result<Duration, String> {
     let number: Option<u64> = text.strip_suffix('s').unwrap_or(text).parse().ok();
     match number {
         Some(seconds @ 1..=3600) => Ok(Duration::from_secs(seconds)),
-        _ => Err(format!("{option}: it takes seconds, 1 to 3600")),
+        _ => Err(format!("{option}: expected seconds, 1 to 3600")),
     }
 }
 
@@ -321,19 +321,19 @@ mod tests {
         for (text, said) in [
             ("writebak", "writebak: no such option; did you mean writeback?"),
             ("discard", "discard: no such option"),
-            ("uid=x", "uid=x: it takes a number"),
-            ("uid", "uid: it takes a number"),
-            ("umask=999", "umask=999: it takes permission bits"),
-            ("threads=0", "threads=0: it takes a thread"),
+            ("uid=x", "uid=x: expected a number"),
+            ("uid", "uid: expected a number"),
+            ("umask=999", "umask=999: expected permission bits"),
+            ("threads=0", "threads=0: at least one thread"),
             ("dirty=1z", "dirty=1z: "),
-            ("dirty=0", "dirty=0: it takes 1 MiB to 64 GiB"),
-            ("dirty=1P", "dirty=1P: it takes 1 MiB to 64 GiB"),
-            ("max_open_zones=0", "max_open_zones=0: it takes a zone"),
+            ("dirty=0", "dirty=0: expected 1 MiB to 64 GiB"),
+            ("dirty=1P", "dirty=1P: expected 1 MiB to 64 GiB"),
+            ("max_open_zones=0", "max_open_zones=0: at least one zone"),
             ("log=", "log: it takes a value"),
             ("dirty", "dirty: it takes a value"),
             ("ro=1", "ro: it takes no value"),
             ("user_id=0", "user_id: no such option"),
-            ("commit=0", "commit=0: it takes seconds"),
+            ("commit=0", "commit=0: expected seconds"),
             ("writeback,sync", "sync: cannot be combined with writeback"),
         ] {
             let error = parsed(text).unwrap_err();

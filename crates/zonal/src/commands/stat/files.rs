@@ -50,7 +50,7 @@ fn lines(status: &Status) -> Vec<(&'static str, String)> {
             "file system",
             if label.is_empty() { uuid.clone() } else { format!("{uuid} {}", shown(label.as_bytes())) },
         ),
-        ("space", format!("{used} used, {free} free, of {size}; {available} before zones are collected")),
+        ("space", format!("{used} used, {free} free, of {size}; {available} before garbage collection")),
         ("zones", counts),
         ("live tenths", victims(status)),
         ("zone resets", format!("{}; {} to {} a zone{most}", resets.total, resets.least, resets.most)),
@@ -87,7 +87,7 @@ fn scrub(kept: &Scrub) -> String {
 fn victims(status: &Status) -> String {
     let (whole, tenths) = status.victims.split_last().expect("it has a fixed length");
     let tenths: Vec<String> = tenths.iter().map(u32::to_string).collect();
-    format!("{} zones, and {whole} with nothing to gain", tenths.join(" "))
+    format!("{} zones, and {whole} not worth collecting", tenths.join(" "))
 }
 
 fn open_zone(zone: &OpenZoneStatus) -> String {
@@ -103,7 +103,7 @@ fn activity(of: &Activity) -> Vec<(&'static str, String)> {
     let reason = |reason: &Option<String>| reason.clone().unwrap_or_else(|| "none".to_owned());
     vec![
         ("written", format!("{written}, write amplification {:.3}", of.write_amplification)),
-        ("collected", format!("{} zones with {live}; {moved} moved, {late} of it too late", of.victims)),
+        ("collected", format!("{} zones with {live}; {moved} moved, {late} of it in vain", of.victims)),
         ("reason now", reason(&of.reason)),
         ("last reason", reason(&of.last_reason)),
         (

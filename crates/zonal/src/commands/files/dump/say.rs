@@ -71,7 +71,7 @@ fn of_superblock(superblock: &Superblock) -> (String, Value) {
     let (place, metadata) = match metadata {
         Metadata::Conventional => ("in conventional zones", "conventional zones"),
         Metadata::Logged => ("in zones", "log"),
-        Metadata::Beside => ("in a file beside", "beside"),
+        Metadata::Beside => ("in a file beside the drive", "beside"),
     };
     let sums = if *is_summed { "checksums" } else { "no checksums" };
     let (size, zone, capacity) =
@@ -101,7 +101,7 @@ fn of_superblock(superblock: &Superblock) -> (String, Value) {
 pub(super) fn whereabouts(place: &Whereabouts) -> Vec<Said> {
     let segments = match place {
         Whereabouts::Beside => {
-            return vec![said("metadata: in a file beside", json!({ "metadata": "beside" }))];
+            return vec![said("metadata: in a file beside the drive", json!({ "metadata": "beside" }))];
         }
         Whereabouts::OnDrive(segments) => segments,
     };
@@ -251,9 +251,8 @@ fn of_row(row: &Row) -> (String, Value) {
 
 fn of_extent(ino: u64, block: u64, extent: &Extent) -> (String, Value) {
     let Extent { zone, unit, unit_blocks, skip, blocks } = *extent;
-    let words = format!(
-        "{ino} {block}+{blocks}: zone {zone} block {unit}, units of {unit_blocks}, {skip} come before"
-    );
+    let words =
+        format!("{ino} {block}+{blocks}: zone {zone} block {unit}, units of {unit_blocks}, {skip} before it");
     let object = json!({
         "file": ino, "block": block, "blocks": blocks, "zone": zone, "unit": unit, "unit_blocks": unit_blocks,
         "skip": skip,
