@@ -22,8 +22,8 @@ use zonal_io::standard::{self, Stream};
 /// Missing directories of PATH are created. If PATH ends with a slash, it is a directory, and the
 /// file goes there under its own name. The file keeps its permissions, owner, extended attributes
 /// and holes, and the times of its last read and change. It replaces an existing file only once it
-/// is complete: if anything fails, or a signal ends the command, the file system is as it was
-/// before. When the command ends, the file is durable.
+/// is complete: if anything fails, or a signal ends the command, an existing file stays as it was.
+/// When the command ends, the file is durable.
 ///
 /// With -r, PATH becomes the directory; if it exists, the two are merged. Hard and symbolic links
 /// are preserved. Pipes, sockets and devices are skipped with a warning. A file that cannot be
