@@ -26,7 +26,7 @@ pub enum Exit {
     Failed = 1,
     /// The command line or a job is invalid.
     Usage = 2,
-    /// Data differ from the data written.
+    /// Data differs from the data written.
     Verify = 3,
     /// A device or an image cannot be opened, created or overwritten.
     Device = 4,
@@ -41,10 +41,12 @@ impl Exit {
         match self {
             Exit::Ok => "Success.",
             Exit::Failed => {
-                "The operation failed: the device failed or refused a command, a check found damage, or the result could not be written."
+                "The operation failed: the device failed or refused a command, fsck has findings left, or the result could not be written."
             }
             Exit::Usage => "Usage error: an unknown option, an invalid value, an unreadable job file.",
-            Exit::Verify => "Verification failed: data read back differ from the data written, or are lost.",
+            Exit::Verify => {
+                "Verification failed: data read by bench, get, cat, tar or scrub differs from the data written, or is lost. fsck reports that with 1."
+            }
             Exit::Device => {
                 "The device or image cannot be opened or created: it is missing, in use or damaged, or refuses an option; or it contains a file system or data, and --yes was not given."
             }

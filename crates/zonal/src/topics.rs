@@ -41,13 +41,13 @@ The name of a device is its kind, a colon, and its options, separated by commas.
                                 image:[PATH],threads=4. A bare path is taken whole and has no options
   concat:[NAME][NAME]           the zones of several devices, one device after the other
   sim:PROFILE                   a simulated drive in virtual time. Options override values of the profile:
-                                sim:PROFILE,KEY=VALUE. keep=data keeps data in memory, as ram does. checked=many,
-                                checked=zone or checked=drive ends a run in which the drive or the write path breaks
-                                its rules; the word says how many writes may be in flight: any number, one a zone, or one
+                                sim:PROFILE,KEY=VALUE. keep=data keeps data in memory, as ram does. checked=RULE ends
+                                a run in which the drive or the write path breaks its rules. RULE is the number of
+                                writes that may be in flight: many (any number), zone (one per zone) or drive (one)
   nvme-tcp://ADDR:PORT/NQN      a namespace of an NVMe/TCP controller, such as `zonal serve`: the first zoned one, otherwise
                                 the first. Options follow a comma: nsid=2 selects another namespace
 
-A wrapper and a plus sign go before the name of the device they wrap.
+A wrapper is put before the name of a device, with a plus sign between them. Wrappers can be nested.
 
   trace:file=F+NAME             writes every submission and completion to the file F; overwrite=1 replaces an old one
   linear:zone=4,zones=8+NAME    eight zones of a device, starting at zone 4
@@ -203,11 +203,12 @@ rotational one, append for one with native zone append, otherwise per-zone. `zon
   direct     as submitted; the caller keeps the order. For comparison
   zone-lock  through a deadline scheduler that locks the zone of each write, as Linux did before zone write plugging. For
              comparison
-  per-zone   one write in flight a zone; contiguous waiting writes are merged into one command
-  qd1        one write in flight to all sequential zones of the drive; the waiting writes of a zone go before those of
-             the next. A concatenation has one for each of its devices
-  pipelined  a window of writes in flight a zone, all on one queue of the device, which must keep their order. Writes that
-             it reorders are sent again. Other devices are refused without --force-mode
+  per-zone   one write in flight per zone; contiguous waiting writes are merged into one command
+  qd1        one write in flight on the whole drive; the waiting writes of a zone go before those of the next. A
+             concatenation has one for each of its devices
+  pipelined  several writes in flight per zone, up to --window, all on one queue of the device. The device has to
+             guarantee the order of a queue; others are refused without --force-mode. Writes that it reorders
+             nevertheless are sent again
   append     several native zone appends in flight; positional writes go one at a time
 
 In zone-lock, per-zone, qd1 and pipelined, a zone append becomes a write at the zone's write pointer.
@@ -230,6 +231,8 @@ Commands that write to a drive take these options: bench, replay, mount, serve, 
     for argument in definition.get_arguments().filter(is_own).cloned().map(fill_help) {
         let long = argument.get_long_help().or(argument.get_help());
         let about = long.map(ToString::to_string).unwrap_or_default();
+        // The first paragraph is a phrase without a full stop.
+        let about = about.replacen("\n\n", ". ", 1);
         let about = about.split_whitespace().collect::<Vec<_>>().join(" ");
         let _ = writeln!(text, "  {argument}\n      {about}");
     }
@@ -254,7 +257,7 @@ and exit with 4. --yes overwrites it.
   mkfs       always; also if a zone contains data
   fio        the engine; the job option is yes=1
 
-Other commands ignore data of unknown origin. Devices in memory (null, ram, sim) start empty and are not checked. Only the
+Only calibrate and mkfs also refuse data of unknown origin; the others overwrite it. Devices in memory (null, ram, sim) start empty and are not checked. Only the
 beginning of a device is checked: of the range with linear, of the first device with concat. A drive that is mounted or open
 in another process is always refused.
 "
@@ -263,7 +266,7 @@ in another process is always refused.
 
 fn job_options() -> String {
     let mut text = "\
-These options of fio's job language have an effect; other names of an option follow a stroke. fio's manual describes
+These options of fio's job language have an effect; alternative names are separated by |. fio's manual describes
 them, and docs/BENCH.md lists the differences. `zonal bench --list-ignored` lists the options that are accepted without
 effect, each with the reason; every other option of fio is refused.
 
@@ -291,7 +294,7 @@ An address, as in --offset, is one of these:
   524288, 0x80000  a number of 512-byte sectors, decimal or hexadecimal, as `zonal report` prints it
   256M             a size in bytes
   100z             the start of zone 100
-  25%              the start of the zone at that part of the drive
+  25%              the start of the zone a quarter of the way through the drive's zones
 
 --zone selects zones by number, counted from 0: --zone 7, or --zone 7-9 for three of them.
 "

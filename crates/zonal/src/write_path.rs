@@ -31,13 +31,15 @@ pub(crate) struct WritePath {
     /// Enforce the drive's limits of open and active zones: wait, close, finish, fail or none
     /// [default: none]
     ///
-    /// A write to a zone without a slot waits until another zone is full, reset, finished or closed
-    /// (wait). Or it makes room by closing the least recently used zone (close), or by finishing it
-    /// if it is nearly full (finish). Or it fails at once (fail). A wait that nothing in flight can
-    /// end fails after the grace period, by default {grace}, and names the zones that hold the
-    /// slots. With none, only the drive enforces its limits. Not available in mode direct. Jobs
-    /// with zonemode=zbd and file systems stay below the limits themselves; a job reaches the
-    /// budget only with ignore_zone_limits=1.
+    /// The policy decides what happens if a write needs one more open or active zone than the
+    /// limits allow. wait: it waits until a zone is full, reset, finished or closed. close: the
+    /// least recently used zone is closed; if that does not help, the write waits. finish: like
+    /// close, but if closing does not help, a nearly full zone is finished. fail: the write fails
+    /// at once. A wait that nothing in flight can end fails after the grace period, by default
+    /// {grace}, and names the zones that hold the slots. With none, only the drive enforces its
+    /// limits, and refuses such a write. Not available in mode direct. Jobs with zonemode=zbd and
+    /// file systems stay below the limits themselves, so the budget affects a job only with
+    /// ignore_zone_limits=1.
     #[arg(help_heading = HEADING, long, value_name = "POLICY[,grace=TIME]", value_parser = checked(OptionKey::Budget))]
     budget: Option<String>,
     /// Hold writes ahead of the write pointer for their predecessors; or none [default: none; with
