@@ -204,8 +204,8 @@ rotational one, append for one with native zone append, otherwise per-zone. `zon
   zone-lock  through a deadline scheduler that locks the zone of each write, as Linux did before zone write plugging. For
              comparison
   per-zone   one write in flight per zone; contiguous waiting writes are merged into one command
-  qd1        one write in flight on the whole drive; the waiting writes of a zone go before those of the next. A
-             concatenation has one for each of its devices
+  qd1        one write in flight to the sequential zones of the whole drive; the waiting writes of a zone go before
+             those of the next zone. A concatenation has one for each of its devices
   pipelined  several writes in flight per zone, up to --window, all on one queue of the device. The device has to
              guarantee the order of a queue; others are refused without --force-mode. Writes that it reorders
              nevertheless are sent again
@@ -257,9 +257,9 @@ and exit with 4. --yes overwrites it.
   mkfs       always; also if a zone contains data
   fio        the engine; the job option is yes=1
 
-Only calibrate and mkfs also refuse data of unknown origin; the others overwrite it. Devices in memory (null, ram, sim) start empty and are not checked. Only the
-beginning of a device is checked: of the range with linear, of the first device with concat. A drive that is mounted or open
-in another process is always refused.
+Only calibrate and mkfs also refuse data of unknown origin; the others overwrite it. Devices in memory (null, ram, sim)
+start empty and are not checked. Only the beginning of a device is checked: of the range with linear, of the first device
+with concat. A drive that is mounted or open in another process is always refused.
 "
     .to_owned()
 }
