@@ -1,4 +1,4 @@
-//! A failed write affects no other one. The drive tears the third append: after two of its blocks,
+//! A failed append affects no other one. The drive tears the third append: after two of its blocks,
 //! it reports a medium error. The write path rereads the write pointer, resubmits what was not
 //! executed, and returns the error to the caller of the lost append.
 //! `cargo run -p zonal --example recover`.

@@ -1,22 +1,62 @@
-//! Zoned storage in user space. A host-managed SMR disk or a ZNS drive accepts writes to a zone
-//! only at its write pointer. A [`Volume`] accepts them at any queue depth from any thread, keeps
-//! their order, and confines a failure to the write that failed.
+//! Zoned storage in user space. A host-managed SMR disk or a ZNS drive consists of zones. Most of
+//! them accept a write only at their write pointer, which advances with each write, and are emptied
+//! as a whole, by a reset. A [`Volume`] accepts writes at any queue depth from any thread, and
+//! keeps the order of each zone. After a failed write it resubmits what was not executed: appends
+//! continue, and only positional writes queued behind a lost one in the same zone fail with it.
 //!
 //! ```
 //! use zonal::{Clock, IoBuf, Output, Request, Sector, Volume, VolumeOptions};
 //!
 //! let device = zonal::open("ram:size=1G,zone_size=16M")?; // or an image, a simulated drive, a remote one
 //! let volume = Volume::open(device, VolumeOptions::default())?;
-//! let written = volume.call(&Clock::start(), Request::append(Sector(0), 8, IoBuf::zeroed(4096)));
+//! let clock = Clock::start(); // one for all callers of the volume
+//! let zone = Sector(0); // the zone that starts at this sector
+//! let written = volume.call(&clock, Request::append(zone, 8, IoBuf::zeroed(4096)));
 //! assert_eq!(written.result, Ok(Output::Appended(Sector(0))));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! Addresses and lengths are in sectors of 512 bytes, whatever the drive's block size
-//! ([`SECTOR_BYTES`]). A request completes through a function of the caller ([`Volume::channel`])
-//! or through an [`Inbox`] of its thread, or is waited for as above ([`Volume::call`]). Threads
-//! that share a volume have an inbox or a channel each, and wait with [`Backoff`](volume::Backoff).
+//! ([`SECTOR_BYTES`]).
+//!
+//! # Devices
+//! Emulated, simulated and remote drives (NVMe/TCP) can be opened, but not yet the block devices
+//! of this machine (`/dev/sdX`, `/dev/nvmeXnY`). A device has one volume at a time, shared by all
+//! threads.
+//!
+//! # Completions
+//! There are three ways to learn that a request has completed: a completion function
+//! ([`Volume::channel`]), an [`Inbox`] that its thread empties, or a call that blocks, as above
+//! ([`Volume::call`]).
+//!
+//! A volume has no thread of its own and reads no clock. Its callers pass the time, all from the
+//! same [`Clock`], and somebody has to call [`Volume::poll`] for requests to make progress.
+//! [`Volume::call`] does that itself. Threads that share a volume have a channel or an inbox each;
+//! between polls they wait with [`Backoff`](volume::Backoff), which spins, yields and then sleeps.
 //! An event loop sleeps on the descriptor of its [`news`].
+//!
+//! # Errors
+//! A failed request returns a [`RequestError`]. Besides mistakes in the request itself, a writer
+//! has to handle these:
+//!
+//! | error | meaning | what to do |
+//! |---|---|---|
+//! | `ZoneFull`, `BeyondCapacity` | the zone has no room for the write | use another zone |
+//! | `ZoneReadOnly`, `ZoneOffline` | the zone has failed | use another zone; data of a read-only zone can still be read |
+//! | `NoSlot` | the limit of open or active zones is reached, and nothing in flight will free a slot | finish, close or reset a zone; the error names them |
+//! | `NotAtWritePointer`, `PredecessorMissing` | the positional write is not at the write pointer, and no write before it fills the gap | write what is missing first, or append |
+//! | `PredecessorLost` | a write before this positional write was lost; this one was not executed | write again, from `lost_at` on |
+//! | `GaveUp` | the write was not executed, and three retries failed | write again, or treat the device as faulty |
+//! | `TornAppend` | the append failed and left garbage; the zone continues behind it | append again, and skip the garbage when reading |
+//! | `FateUnknown` | the data may be in the zone in whole, in part or not at all; the zone continues at `write_pointer` | read the zone and compare, or write the data again at the write pointer |
+//! | `InPart` | a part of a request that was split failed; all sectors before `sector` are written, later ones may be | [report](Volume::report) the zones, then write the rest |
+//! | `Aborted`, `Cancelled`, `WouldWait` | the zone was reset or finished, the channel was cancelled, or a `nowait` request would wait | nothing was written |
+//! | `Device` | error of the device | [`DeviceError::is_uncertain`] is true if data may be on the medium |
+//!
+//! # Durability
+//! On a device with a volatile cache ([`DeviceInfo`]), completed writes are durable once a later
+//! [`Request::flush`] has completed. A write with [`Request::fua()`] is durable when it completes;
+//! if the device has no FUA, the volume flushes for it.
 //!
 //! # Files
 //! [`FileSystem`] stores files on a drive. It writes out of place, and verifies data when reading:
@@ -35,7 +75,8 @@
 //! # Where to look
 //! - Names of devices and their options: `zonal help devices`, also in docs/CLI.md.
 //! - [`device`]: the interface of drives, and of wrappers around them
-//!   ([`Wrapper`](device::Wrapper)). [`registry`]: names of devices. [`fault`]: fault injection.
+//!   ([`Wrapper`](device::Wrapper): it implements only what differs). [`registry`]: opens devices by
+//!   name. [`fault`]: fault injection.
 //! - [`volume`]: the write path, its modes and options. [`image`]: drives in files.
 //! - [`fs`]: the file system. [`sim`]: drives in virtual time. [`nvme`]: drives over NVMe/TCP, and
 //!   the target.
@@ -44,8 +85,15 @@
 //!
 //! `cargo doc -p zonal`, without `--no-deps`, also builds the pages of the other crates.
 //!
-//! # Features
-//! `program`, on by default, is the program `zonal`. Libraries do not need it.
+//! # Dependency and features
+//! The crate is not on a registry. A program depends on it by path or by git:
+//!
+//! ```toml
+//! zonal = { path = "../zonal/crates/zonal", default-features = false }
+//! ```
+//!
+//! The feature `program`, on by default, adds the program `zonal` and its dependencies. Libraries
+//! do not need it.
 
 #![forbid(unsafe_code)]
 
@@ -118,8 +166,8 @@ pub fn all_devices() -> Registry {
 /// Opens the device `name`: see [`registry`], and `zonal help devices`.
 ///
 /// # Errors
-/// [`NameError`], with the position in the name, if the name is invalid or the device cannot be
-/// opened.
+/// [`NameError`] if `name` is not the name of a device, or the device cannot be opened. The error
+/// points to the part of the name that is at fault.
 pub fn open(name: &str) -> Result<Arc<dyn Device>, NameError> {
     all_devices().open(name)
 }
