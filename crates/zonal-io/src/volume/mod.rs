@@ -9,17 +9,24 @@
 //!    compare-exchange on the zone's word; otherwise the zone's shard of queues is locked (`turn`).
 //! 3. Commands are issued without any lock held. A command refused by a full device queue is kept
 //!    and retried by the next poll.
-//! 4. On completion the plug is updated first, then the zone's next write is issued, and only then
-//!    is the caller notified (`channel`).
+//! 4. When a command completes, the plug is updated first, then the zone's next write is issued,
+//!    and only then is the caller notified (`channel`). After a failed write the zone is recovered
+//!    instead (`recovery`).
 //!
-//! # Parts
-//! Each part owns its state and borrows the others: properties and rules (`terms`, with the checks
-//! of a request in `check` and the commands in `command`), the plugs (`plugs`), the gates that a
-//! waiting write passes (`step`), the slots (`budget`), the token of mode `qd1` (`token`),
-//! operations on all zones (`quiesce`), zones in recovery (`recovering`), and the scheduler of mode
-//! `zone-lock` in front of everything (`front`). The next step after a command is decided without
-//! I/O: in `completion` if the command succeeded or may be retried, in `verdict` if the zone's
-//! write pointer has to show whether it was executed.
+//! # Modules
+//! Each module owns its own state and is passed references to the state of others:
+//! - `terms`: properties of the drive, and rules; `check` has the checks of a request, `command`
+//!   the commands.
+//! - `plugs`: the plugs.
+//! - `step`: the gates that a waiting write passes.
+//! - `budget`: the slots.
+//! - `token`: the token of mode `qd1`.
+//! - `quiesce`: operations on all zones.
+//! - `recovering`: zones in recovery.
+//! - `front`: the scheduler of mode `zone-lock`, in front of everything.
+//!
+//! The next step after a command is decided without I/O: in `completion` if the command succeeded
+//! or may be retried, in `verdict` if the zone's write pointer has to show whether it was executed.
 //!
 //! # Locks
 //! No lock is held while the device or a completion function runs.
@@ -213,13 +220,15 @@ impl Volume {
     /// Opens `device`: reads its zones and builds their plugs. Blocks until the device has
     /// answered.
     ///
-    /// A device has at most one volume at a time, shared by all threads, until its last handle is
-    /// dropped. This is checked by the `Arc` of the device; a wrapper around a device that is in
-    /// use is not detected.
+    /// A device has at most one volume at a time, shared by all threads, until that volume is
+    /// dropped. Devices are compared by address: a wrapper around a device that already has a
+    /// volume is not detected.
     ///
     /// # Errors
     /// [`OpenError`] if the device already has a volume, fails to report its zones, or reports
-    /// zones that contradict its geometry.
+    /// zones that contradict its geometry; if the budget's minimums exceed or contradict its
+    /// limits; or if it does not support the mode of `options`: it has no native zone append, or
+    /// does not preserve order and [`VolumeOptions::force`] is not set.
     pub fn open(device: Arc<dyn Device>, options: VolumeOptions) -> Result<Volume, OpenError> {
         let info = device.info().clone();
         let (mode, mode_reason) = match options.mode {
@@ -297,8 +306,8 @@ impl Volume {
 
     /// Largest zone append that this volume accepts, in sectors; 0 if it accepts none.
     ///
-    /// The value is the same in all switchable modes, since appends that wait during a switch have
-    /// already been admitted.
+    /// The value is the same in all modes that can be switched to, so that an append that was
+    /// admitted before a switch can still be issued after it.
     pub fn append_sectors_max(&self) -> u32 {
         self.terms.append_sectors_max_if(self.terms.policy.is(WriteMode::Direct))
     }
@@ -335,9 +344,10 @@ impl Volume {
     /// Performs one turn of pending work: reaps the device's queues, advances zones, delivers
     /// completions.
     ///
-    /// May be called by any thread; a thread that waits for a completion has to. Returns the latest
-    /// time of the next call: `now` if there is more to do or new commands were issued since the
-    /// device was last polled, `None` if only the device or another request can cause more work.
+    /// Any thread may call it. A thread that waits for a completion has to, unless it waits in
+    /// [`Volume::call`]. Returns the time by which it has to be called again: `now` if there is
+    /// more to do, or if commands were issued since the device was last polled; `None` if only the
+    /// device or another request can cause more work.
     ///
     /// # Panics
     /// If a completion function panics.
@@ -400,9 +410,9 @@ impl Volume {
         !self.stalled.is_empty() && (0..self.terms.info.queues).any(waits_idly)
     }
 
-    /// Sleeps until a poll by the calling thread may make progress, at most for `timeout`. For a
-    /// thread that has just polled and got a later deadline. A completion that another thread has
-    /// delivered since the caller last checked does not end the sleep: if other threads may
+    /// Sleeps until a poll by the calling thread may make progress, at most for `timeout`. To be
+    /// called after a poll that returned `None` or a later time. A completion that another thread
+    /// has delivered since the caller last checked does not end the sleep: if other threads may
     /// complete its requests, the caller uses [`Volume::wait_unless`], or sleeps only briefly.
     pub fn wait(&self, timeout: Duration) {
         self.wait_unless(timeout, || false);
