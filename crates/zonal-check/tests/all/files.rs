@@ -728,7 +728,7 @@ fn get_replaces_no_image_no_block_device_and_no_metadata() {
         ("m", "the metadata of the file system"),
         ("m2", "the metadata of the file system"),
         ("n", "metadata of a file system"),
-        ("directory", "a directory"),
+        ("directory", "is a directory"),
     ] {
         let said = refused(dir.path(), &format!("get d f {target} --metadata m"), 2);
         assert!(said.starts_with(&format!("zonal: {target}: {why}")), "{said}");

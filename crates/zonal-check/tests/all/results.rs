@@ -232,7 +232,7 @@ fn switch_and_ask(dir: &Path, line: &str, switches: usize) -> Output {
     for line in ["mode --set qd1", "zone --zone 3 --set offline"] {
         let output = run(dir, line);
         assert_eq!(output.status.code(), Some(2), "{line}: {}", said(&output));
-        let why = format!("--set needs a device; open are {device}");
+        let why = format!("--set needs a device; open: {device}");
         assert!(said(&output).contains(&why), "{line}: {}", said(&output));
     }
     for mode in ["qd1", "per-zone", "pipelined --force", "qd1", "per-zone"].iter().cycle().take(switches) {
