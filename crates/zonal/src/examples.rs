@@ -14,7 +14,7 @@ const EXAMPLES: [(&str, [&str; 2]); 35] = [
         "create",
         [
             "zonal create disk.zonal --profile smr-hdd-30t",
-            "zonal create disk.zonal --size 1T --zone-size 256M --zone-nr-conv 4 --zone-max-open 128",
+            "zonal create copy.zonal --like report.txt --blocksize 4k",
         ],
     ),
     ("info", ["zonal info disk.zonal", "zonal info sim:zns-1t --json"]),

@@ -6,6 +6,7 @@ mod calibrate;
 mod cancel;
 mod cli;
 mod corners;
+mod create;
 mod draw;
 mod events;
 mod experiments;

@@ -1,20 +1,25 @@
 //! Creation of an image, as a complete file or none at all.
 //!
 //! The file is written under another name in the same directory, synced, and then renamed, which
-//! fails if the name exists. Only the header is written: a ledger of zeroes means that all zones
-//! are empty, and unwritten data takes no space.
+//! fails if the name exists. Only the header and the ledger pages of zones that do not start empty
+//! are written: a ledger of zeroes means that all zones are empty, and unwritten data takes no
+//! space.
 
 use crate::identity::Identity;
 use crate::image::backing::{Backing, FileBacking};
 use crate::image::error::{ImageError, OptionsError};
-use crate::image::format::{self, Header, LEDGER_OFFSET, PROFILE_NAME_MAX, ZONES_MAX};
+use crate::image::flight;
+use crate::image::format::{
+    self, Header, LEDGER_OFFSET, PROFILE_NAME_MAX, Page, Side, ZONES_MAX, ZONES_PER_PAGE, initial_state,
+};
 use crate::image::profile::{PROFILES, Profile};
 use rustix::fs::{CWD, FallocateFlags, RenameFlags};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
-use zonal_core::{Geometry, Personality, SECTOR_BYTES, Sectors};
+use zonal_core::device::ZoneState;
+use zonal_core::{Geometry, Personality, SECTOR_BYTES, Sectors, ZoneIndex};
 
 /// Default zone size in bytes.
 pub const ZONE_SIZE_DEFAULT: u64 = 256 << 20;
@@ -67,6 +72,9 @@ pub struct ImageOptions {
     pub creation: Option<[u8; 16]>,
     /// Permanent identity, independent of the name. Default: a random one.
     pub identity: Option<Identity>,
+    /// State of each zone before a power cycle; the image has the state after it. Empty for a new
+    /// drive. Data below a write pointer reads as zeroes.
+    pub states: Vec<ZoneState>,
 }
 
 zonal_core::setters! {
@@ -97,6 +105,8 @@ zonal_core::setters! {
     with_creation creation: impl Into<Option<[u8; 16]>>;
     /// Permanent identity, independent of the name.
     with_identity identity: impl Into<Option<Identity>>;
+    /// State of each zone before a power cycle; empty for a new drive.
+    with_states states: Vec<ZoneState>;
 }
 
 impl ImageOptions {
@@ -107,12 +117,13 @@ impl ImageOptions {
     pub fn create(&self, path: &Path) -> Result<Header, ImageError> {
         let at = |fault| ImageError::Options { path: path.to_owned(), fault };
         let header = self.header().map_err(at)?;
+        let states = self.words(&header).map_err(at)?;
         // Only an early check that saves work. The rename is what prevents replacing a file.
         if path.symlink_metadata().is_ok() {
             return Err(ImageError::Exists { path: path.to_owned() });
         }
         let mut temporary = Temporary::create(path)?;
-        write_new(&temporary.file, &header).map_err(|e| describe(path, &header, e))?;
+        write_new(&temporary.file, &header, &states).map_err(|e| describe(path, &header, e))?;
         temporary.publish(path)?;
         Ok(header)
     }
@@ -122,9 +133,43 @@ impl ImageOptions {
     /// # Errors
     /// Those of the backing; `InvalidInput` for invalid options.
     pub fn format(&self, backing: &dyn Backing) -> io::Result<Header> {
-        let header = self.header().map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-        format(backing, &header)?;
+        let invalid = |e| io::Error::new(io::ErrorKind::InvalidInput, e);
+        let header = self.header().map_err(invalid)?;
+        format(backing, &header, &self.words(&header).map_err(invalid)?)?;
         Ok(header)
+    }
+
+    /// Ledger words of the zones after a power cycle.
+    fn words(&self, header: &Header) -> Result<Vec<u64>, OptionsError> {
+        let geometry = &header.geometry;
+        if self.states.is_empty() {
+            return Ok(Vec::new());
+        }
+        if self.states.len() as u64 != u64::from(geometry.zones()) {
+            return Err(OptionsError::States { states: self.states.len(), zones: geometry.zones() });
+        }
+        let mut active = 0;
+        let mut words = Vec::with_capacity(self.states.len());
+        for (zone, &state) in (0..).map(ZoneIndex).zip(&self.states) {
+            let capacity = geometry.capacity_of(zone);
+            let wrong = OptionsError::State { zone, state };
+            // Checked first, because `restarted` accepts valid states only.
+            if ZoneState::from_bits(state.to_bits(), capacity).is_err()
+                || !state.written.is_multiple_of(header.block_sectors)
+            {
+                return Err(wrong);
+            }
+            let word = flight::restarted(header.personality, capacity, state).to_bits();
+            if format::state_from_word(geometry, zone, word).is_err() {
+                return Err(wrong);
+            }
+            active += u32::from(ZoneState::from_word(word).condition.is_active());
+            words.push(word);
+        }
+        if header.active_max != 0 && active > header.active_max {
+            return Err(OptionsError::Active { active, limit: header.active_max });
+        }
+        Ok(words)
     }
 
     /// Header for these options.
@@ -227,15 +272,26 @@ fn random_number() -> [u8; 16] {
     bytes
 }
 
-fn format(backing: &dyn Backing, header: &Header) -> io::Result<()> {
-    let len = header.layout().file_len().expect("checked with the options");
-    backing.set_len(len)?;
+fn format(backing: &dyn Backing, header: &Header, words: &[u64]) -> io::Result<()> {
+    let layout = header.layout();
+    backing.set_len(layout.file_len().expect("checked with the options"))?;
+    for (index, words) in (1..).zip(words.chunks(ZONES_PER_PAGE)) {
+        let first = (index - 1) * ZONES_PER_PAGE as u32;
+        let is_new =
+            |(zone, &word): (u32, &u64)| word == initial_state(&header.geometry, ZoneIndex(zone)).to_bits();
+        if (first..).zip(words).all(is_new) {
+            continue;
+        }
+        let mut page = Page { index, sequence: 1, words: [0; ZONES_PER_PAGE], tails: Vec::new() };
+        page.words[..words.len()].copy_from_slice(words);
+        backing.write_at(&page.emit(&header.creation), layout.slot(index, Side::A))?;
+    }
     backing.write_at(&header.emit(), 0)?;
     backing.sync()
 }
 
 /// Sizes, allocates and writes `file`.
-fn write_new(file: &File, header: &Header) -> io::Result<()> {
+fn write_new(file: &File, header: &Header, words: &[u64]) -> io::Result<()> {
     // Allocate the ledger and the current states now, so that on a full file system data writes may
     // fail, but no flush.
     let ledger = header.layout().data_offset - LEDGER_OFFSET;
@@ -243,7 +299,7 @@ fn write_new(file: &File, header: &Header) -> io::Result<()> {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => {}
         Err(e) => return Err(e.into()),
     }
-    format(&FileBacking::new(file.try_clone()?), header)?;
+    format(&FileBacking::new(file.try_clone()?), header, words)?;
     file.sync_all()
 }
 

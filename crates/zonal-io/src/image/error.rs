@@ -4,7 +4,8 @@ use crate::image::format::{HeaderError, PageError};
 use crate::lock::Held;
 use std::io;
 use std::path::{Path, PathBuf};
-use zonal_core::GeometryError;
+use zonal_core::device::ZoneState;
+use zonal_core::{GeometryError, ZoneIndex};
 
 /// Reason that a path is not an image file.
 fn no_file(path: &Path) -> &'static str {
@@ -152,6 +153,30 @@ pub enum OptionsError {
         value: u64,
         /// Valid values.
         range: &'static str,
+    },
+    /// The number of states differs from the number of zones.
+    #[error("{states} zone states for {zones} zones")]
+    States {
+        /// Number of states.
+        states: usize,
+        /// Number of zones of the drive.
+        zones: u32,
+    },
+    /// The state is not possible for this zone.
+    #[error("zone {zone} cannot be {} with its write pointer {} sectors from its start", .state.condition, .state.written)]
+    State {
+        /// The zone.
+        zone: ZoneIndex,
+        /// Its state.
+        state: ZoneState,
+    },
+    /// The active zones exceed the limit of the drive.
+    #[error("{active} zones are active after a power cycle, and zone_max_active is {limit}")]
+    Active {
+        /// Number of active zones.
+        active: u32,
+        /// The limit.
+        limit: u32,
     },
     /// The geometry is invalid.
     #[error(transparent)]

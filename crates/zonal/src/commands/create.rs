@@ -1,5 +1,7 @@
 //! `zonal create`: a drive in a file.
 
+mod like;
+
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value::{self, human};
 use clap::{Args, ValueEnum};
@@ -13,6 +15,15 @@ use zonal_io::image::{ImageOptions, Profile};
 ///
 /// The file is sparse: it takes room as zones are written. What is not given comes from the profile, and without one
 /// from the defaults named here. A limit of 0 is none.
+///
+/// With --like the drive has the zones of a report, with their types, conditions and write
+/// pointers after a power cycle: open zones are closed, or empty if they have no data. Data below
+/// the write pointers is not copied and reads as zeroes. The report has to cover the whole drive.
+/// It is the output of `blkzone report`, `nvme zns report-zones` (also with -v or -o json),
+/// `sg_rep_zones` (also with --json) or `zbd report` (also with -i or -csv).
+///
+/// A zone that an image cannot have is refused with its line: a conventional zone behind a
+/// sequential one, a gap, a different capacity.
 #[derive(Args, Debug)]
 #[command(after_long_help = profiles())]
 pub(crate) struct Create {
@@ -21,8 +32,15 @@ pub(crate) struct Create {
     /// Start from the geometry of a kind of drive
     #[arg(long, value_name = "NAME", value_parser = profile)]
     profile: Option<String>,
+    /// Copy the zones of a real drive from a zone report, `-` for standard input
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["profile", "size", "zone_size", "zone_capacity", "zone_nr_conv"]
+    )]
+    like: Option<PathBuf>,
     /// Size of the drive
-    #[arg(long, value_parser = value::size, required_unless_present = "profile")]
+    #[arg(long, value_parser = value::size, required_unless_present_any = ["profile", "like"])]
     size: Option<u64>,
     /// Size of a zone, a power of two [default: {zone-size}]
     #[arg(long, value_name = "SIZE", value_parser = value::size)]
@@ -39,13 +57,14 @@ pub(crate) struct Create {
     /// Largest number of active zones [default: 0]
     #[arg(long, value_name = "N")]
     zone_max_active: Option<u32>,
-    /// Logical block [default: {block}]
+    /// Logical block [default: {block}; required with --like, unless the report has it]
     #[arg(long, value_name = "SIZE", value_parser = block)]
     blocksize: Option<u32>,
     /// Largest native zone append in 512-byte sectors, 0 for a drive without [default: no limit with zns, 0 with zbc]
     #[arg(long, value_name = "SECTORS")]
     zone_append_max_sectors: Option<u32>,
-    /// Standard to follow where they differ [default: zns]
+    /// Standard to follow where they differ [default: zns; with --like zbc for drives with
+    /// conventional zones and for sg_rep_zones]
     #[arg(long, value_enum)]
     personality: Option<Standard>,
     /// Pass for a medium that turns [default: false]
@@ -105,7 +124,7 @@ fn in_words(profile: &Profile) -> String {
 }
 
 pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure> {
-    let options = ImageOptions::default()
+    let mut options = ImageOptions::default()
         .with_profile(arguments.profile.clone())
         .with_size(arguments.size)
         .with_zone_size(arguments.zone_size)
@@ -121,6 +140,9 @@ pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure
             Standard::Zbc => Personality::Zbc,
         }))
         .with_identity(arguments.uuid);
+    if let Some(file) = &arguments.like {
+        options = copy_of(like::read(file, arguments.blocksize).or_exit(Exit::Usage)?, options);
+    }
     let header = options.create(&arguments.path).or_exit(Exit::Device)?;
     let geometry = &header.geometry;
     Ok(writeln!(
@@ -132,6 +154,22 @@ pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure
         human(geometry.zone_size().bytes()),
         geometry.conventional_zones(),
     )?)
+}
+
+/// Adds the zones of `drive` to `options`, which take precedence over the report.
+fn copy_of(drive: like::Drive, options: ImageOptions) -> ImageOptions {
+    let (open_max, active_max) = (options.zone_max_open, options.zone_max_active);
+    let personality = options.personality.unwrap_or(drive.personality);
+    options
+        .with_size(drive.size)
+        .with_zone_size(drive.zone_size)
+        .with_zone_capacity(drive.zone_capacity)
+        .with_zone_nr_conv(drive.conventional)
+        .with_zone_max_open(open_max.or(drive.open_max))
+        .with_zone_max_active(active_max.or(drive.active_max))
+        .with_blocksize(drive.block)
+        .with_personality(personality)
+        .with_states(drive.states)
 }
 
 #[cfg(test)]

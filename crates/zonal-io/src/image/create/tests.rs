@@ -155,3 +155,55 @@ fn creation_numbers_differ() {
     let header = || options(1 << 30, 1 << 20).header().unwrap();
     assert_ne!(header().creation, header().creation);
 }
+
+#[test]
+fn create_with_states_is_as_after_a_power_cycle() {
+    use zonal_core::ZoneCondition::*;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("copied.img");
+    // Three ledger pages; all zones of the second are new.
+    let zones = 1200;
+    let at = |condition, written| ZoneState { condition, written };
+    let mut states = vec![ZoneState::EMPTY; zones];
+    states[0] = ZoneState::CONVENTIONAL;
+    let kept = [at(Closed, 8), at(Full, 2048), at(Full, 16), at(ReadOnly, 64), at(Offline, 0)];
+    states[1..6].copy_from_slice(&kept);
+    states[1100..1103].copy_from_slice(&[at(ImpOpen, 24), at(ExpOpen, 0), at(Closed, 0)]);
+    let options = options(zones as u64 * (1 << 20), 1 << 20).with_zone_nr_conv(1).with_states(states.clone());
+    options.create(&path).unwrap();
+    for mode in [crate::device::OpenMode::Reading, crate::device::OpenMode::Writing] {
+        let device = ImageDevice::open(&path, &DeviceOptions::default().with_mode(mode)).unwrap();
+        let found = |zone| device.zones().state(ZoneIndex(zone));
+        assert_eq!([1, 2, 3, 4, 5].map(found), kept);
+        assert_eq!([1100, 1101, 1102].map(found), [at(Closed, 24), ZoneState::EMPTY, ZoneState::EMPTY]);
+        assert_eq!([0, 6, 600, 1199].map(found), [0, 6, 600, 1199].map(|n| states[n as usize]));
+        device.close().unwrap();
+    }
+}
+
+#[test]
+fn create_with_impossible_states_is_refused() {
+    use zonal_core::ZoneCondition::*;
+    let at = |condition, written| ZoneState { condition, written };
+    let create = |states: Vec<ZoneState>| {
+        let options = options(4 << 20, 1 << 20).with_zone_nr_conv(1).with_zone_max_active(2);
+        options
+            .with_states(states)
+            .format(&crate::image::backing::FileBacking::new(tempfile::tempfile().unwrap()))
+    };
+    let (conventional, empty) = (ZoneState::CONVENTIONAL, ZoneState::EMPTY);
+    create(vec![conventional, at(Closed, 8), at(ExpOpen, 0), at(ImpOpen, 8)]).unwrap();
+    for states in [
+        vec![conventional, empty, empty],
+        vec![empty, empty, empty, empty],
+        vec![conventional, conventional, empty, empty],
+        vec![conventional, at(Closed, 2048), empty, empty],
+        vec![conventional, at(Full, 2056), empty, empty],
+        vec![conventional, at(Empty, 8), empty, empty],
+        vec![conventional, at(Closed, 4), empty, empty],
+        vec![conventional, at(Closed, 8), at(Closed, 8), at(ImpOpen, 8)],
+    ] {
+        let refused = create(states.clone()).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput, "{states:?}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Tests of the command `zonal create`: copies of real drives.
+
+use assert_cmd::Command;
+use std::fs;
+use std::path::Path;
+use zonal_check::program;
+
+const USAGE: i32 = 2;
+const DEVICE: i32 = 4;
+
+/// Runs a command line that has to succeed; returns its output.
+fn zonal(dir: &Path, line: &str) -> String {
+    String::from_utf8(program::run(dir, line).done()).unwrap()
+}
+
+/// Runs a command line that has to fail with `exit`; returns the error.
+fn refused(dir: &Path, line: &str, exit: i32) -> String {
+    program::run(dir, line).refused(exit)
+}
+
+#[test]
+fn create_like_a_report_makes_the_same_zones() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = "create d --size 1G --zone-size 64M --zone-capacity 60M --zone-nr-conv 2 --zone-max-open 4";
+    zonal(dir.path(), line);
+    let job = "--name=j --rw=write --bs=4k --zonemode=zbd --size=1z --io_size=64k";
+    zonal(dir.path(), &format!("bench --device d --offset=2z {job}"));
+    zonal(dir.path(), "finish d --offset 192M");
+    zonal(dir.path(), "zone d --zone 5 --set read-only");
+    zonal(dir.path(), "zone d --zone 6 --set offline --yes");
+    fs::write(dir.path().join("zones"), zonal(dir.path(), "report d")).unwrap();
+    let line = "create e --like zones --blocksize 4k --zone-max-open 4 --zone-max-active 6";
+    assert_eq!(zonal(dir.path(), line), "e: 1 GiB, 16 zones of 64 MiB, 2 conventional\n");
+    let zones = |name: &str| {
+        let report: serde_json::Value =
+            serde_json::from_str(&zonal(dir.path(), &format!("report {name} --json"))).unwrap();
+        report["zones"].clone()
+    };
+    assert_eq!(zones("e"), zones("d"));
+    assert_eq!(zones("e")[2]["write_pointer"], (128 << 20) + (64 << 10));
+    let info: serde_json::Value = serde_json::from_str(&zonal(dir.path(), "info e --json")).unwrap();
+    let device = &info["device"];
+    assert_eq!((&device["zone_max_open"], &device["zone_max_active"]), (&4.into(), &6.into()));
+    assert_eq!(device["personality"], "zbc");
+    // From standard input.
+    Command::from_std(program::command(dir.path(), "create f --like - --blocksize 4k --zone-max-open 4"))
+        .write_stdin(fs::read(dir.path().join("zones")).unwrap())
+        .assert()
+        .success();
+    assert_eq!(zones("f"), zones("d"));
+}
+
+#[test]
+fn create_like_refuses_what_no_image_can_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let zone = |zone: u64, size: u64, condition: &str| {
+        let start = zone * size;
+        format!(
+            "  start: 0x{start:09x}, len 0x{size:06x}, cap 0x{size:06x}, wptr 0x000008 reset:0 non-seq:0, zcond: {condition} [type: 2(SEQ_WRITE_REQUIRED)]\n"
+        )
+    };
+    let report = |name: &str, size: u64, condition: &str| {
+        let text: String = (0..4).map(|n| zone(n, size, condition)).collect();
+        fs::write(dir.path().join(name), text).unwrap();
+    };
+    report("zones", 0x80000, "4(cl)");
+    report("96m", 0x30000, "4(cl)");
+    report("x7", 0x80000, "7(x7)");
+    let error = refused(dir.path(), "create d --like zones", USAGE);
+    assert!(error.contains("zones: ") && error.contains("--blocksize"), "{error}");
+    let error = refused(dir.path(), "create d --like x7 --blocksize 4k", USAGE);
+    assert!(error.contains("x7: line 1: unknown zone condition 0x7"), "{error}");
+    let error = refused(dir.path(), "create d --like 96m --blocksize 4k", DEVICE);
+    assert!(error.contains("zone size of 100663296 bytes is not a power of two"), "{error}");
+    let error = refused(dir.path(), "create d --like zones --blocksize 4k --zone-max-active 3", DEVICE);
+    assert!(error.contains("4 zones are active"), "{error}");
+    refused(dir.path(), "create d --like missing --blocksize 4k", USAGE);
+    for option in
+        ["--size 1G", "--zone-size 64M", "--zone-capacity 60M", "--zone-nr-conv 1", "--profile zns-1t"]
+    {
+        refused(dir.path(), &format!("create d --like zones --blocksize 4k {option}"), USAGE);
+    }
+    assert!(!dir.path().join("d").exists());
+}

@@ -1,0 +1,34 @@
+//! `blkzone report` of util-linux: one line per zone, in sectors of 512 bytes. The write pointer is
+//! relative to the start of the zone. Versions before 2.36 have no `cap`.
+
+use super::{Listed, Listing, Place, Unit, condition, kind, numeric, wrong};
+
+pub(super) fn parse(text: &str) -> anyhow::Result<Listing> {
+    let mut listing = Listing::new(Unit::Sectors);
+    for (place, line) in (1..).map(Place::Line).zip(text.lines()) {
+        let line = line.trim();
+        // With -v there is a line for each ioctl.
+        if line.is_empty() || line.starts_with("Found ") {
+            continue;
+        }
+        listing.push(zone(place, line).map_err(|what| wrong(place, what))?)?;
+    }
+    Ok(listing)
+}
+
+fn zone(place: Place, line: &str) -> Result<Listed, String> {
+    if !line.starts_with("start: ") || !line.ends_with(")]") {
+        return Err("not a complete line of 'blkzone report'".to_owned());
+    }
+    let start = numeric(line, "start: ")?;
+    Ok(Listed {
+        place,
+        start,
+        size: numeric(line, "len ")?,
+        capacity: line.contains("cap ").then(|| numeric(line, "cap ")).transpose()?,
+        // Undoes the subtraction of blkzone, also for a meaningless pointer.
+        pointer: start.wrapping_add(numeric(line, "wptr ")?),
+        kind: kind(numeric(line, "type:")?)?,
+        condition: condition(numeric(line, "zcond:")?)?,
+    })
+}
