@@ -1,4 +1,4 @@
-//! Tests of the command `zonal create`: copies of real drives.
+//! Tests of the command `zonal create`: copies of real drives, and drives in several files.
 
 use assert_cmd::Command;
 use std::fs;
@@ -81,4 +81,39 @@ fn create_like_refuses_what_no_image_can_be() {
         refused(dir.path(), &format!("create d --like zones --blocksize 4k {option}"), USAGE);
     }
     assert!(!dir.path().join("d").exists());
+}
+
+#[test]
+fn create_beyond_the_longest_file_makes_several() {
+    let dir = tempfile::tempdir().unwrap();
+    let create = |files_kib: u64, line: &str| {
+        let mut limited = std::process::Command::new("bash");
+        limited.current_dir(dir.path()).args(["-c", &format!("ulimit -f {files_kib}; exec \"$0\" {line}")]);
+        Command::from_std(limited).arg(program::zonal()).assert()
+    };
+    // A head of 1 MiB and seven zones of 4 MiB per file.
+    let line = "create d --size 64M --zone-size 4M";
+    create(29 << 10, line).success().stdout("d: 64 MiB, 16 zones of 4 MiB, 0 conventional, in 3 files\n");
+    let mut names: Vec<_> =
+        fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["d", "d.part1", "d.part2"]);
+    let job = "--name=j --rw=write --bs=256k --zonemode=zbd --size=64M --verify=crc32c";
+    zonal(dir.path(), &format!("bench --device d {job}"));
+    let report = zonal(dir.path(), "report d");
+    assert!(report.lines().all(|line| line.contains("(fu)")), "{report}");
+    let info: serde_json::Value = serde_json::from_str(&zonal(dir.path(), "info d --json")).unwrap();
+    assert_eq!(info["files"].as_array().unwrap().len(), 3);
+    assert!(
+        zonal(dir.path(), "info d")
+            .lines()
+            .any(|line| line.starts_with("files ") && line.ends_with("/d.part2"))
+    );
+    fs::rename(dir.path().join("d.part1"), dir.path().join("elsewhere")).unwrap();
+    let error = refused(dir.path(), "report d", DEVICE);
+    assert!(error.contains("d.part1: missing"), "{error}");
+    let taken = create(29 << 10, "create d.part2 --size 64M --zone-size 4M").code(DEVICE);
+    assert!(String::from_utf8_lossy(&taken.get_output().stderr).contains("already exists"));
+    create(3 << 10, "create e --size 64M --zone-size 4M").code(DEVICE);
+    assert!(!dir.path().join("e").exists());
 }

@@ -4,9 +4,11 @@
 
 mod cache;
 mod mapped;
+mod parts;
 pub mod twin;
 
 pub use cache::CacheId;
+pub(crate) use parts::Parts;
 
 use mapped::Mapped;
 use rustix::fs::FallocateFlags;

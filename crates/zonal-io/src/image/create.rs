@@ -4,14 +4,20 @@
 //! fails if the name exists. Only the header and the ledger pages of zones that do not start empty
 //! are written: a ledger of zeroes means that all zones are empty, and unwritten data takes no
 //! space.
+//!
+//! If the file system does not support a file of this length, the image is in several files. The
+//! maximum length is found by trying. The first file is renamed last, so that an image always has
+//! all of its files.
 
 use crate::identity::Identity;
 use crate::image::backing::{Backing, FileBacking};
 use crate::image::error::{ImageError, OptionsError};
 use crate::image::flight;
 use crate::image::format::{
-    self, Header, LEDGER_OFFSET, PROFILE_NAME_MAX, Page, Side, ZONES_MAX, ZONES_PER_PAGE, initial_state,
+    self, Header, LEDGER_OFFSET, PROFILE_NAME_MAX, Page, PartHead, Side, ZONES_MAX, ZONES_PER_PAGE,
+    initial_state,
 };
+use crate::image::open::part_path;
 use crate::image::profile::{PROFILES, Profile};
 use rustix::fs::{CWD, FallocateFlags, RenameFlags};
 use rustix::io::Errno;
@@ -75,6 +81,9 @@ pub struct ImageOptions {
     /// State of each zone before a power cycle; the image has the state after it. Empty for a new
     /// drive. Data below a write pointer reads as zeroes.
     pub states: Vec<ZoneState>,
+    /// Maximum length of a file of the image in bytes. Default: the limit of the file system,
+    /// found by trying.
+    pub file_max: Option<u64>,
 }
 
 zonal_core::setters! {
@@ -107,6 +116,8 @@ zonal_core::setters! {
     with_identity identity: impl Into<Option<Identity>>;
     /// State of each zone before a power cycle; empty for a new drive.
     with_states states: Vec<ZoneState>;
+    /// Maximum length of a file of the image in bytes.
+    with_file_max file_max: impl Into<Option<u64>>;
 }
 
 impl ImageOptions {
@@ -116,15 +127,39 @@ impl ImageOptions {
     /// [`ImageError`]; nothing of the image is left.
     pub fn create(&self, path: &Path) -> Result<Header, ImageError> {
         let at = |fault| ImageError::Options { path: path.to_owned(), fault };
-        let header = self.header().map_err(at)?;
+        let mut header = self.header().map_err(at)?;
         let states = self.words(&header).map_err(at)?;
         // Only an early check that saves work. The rename is what prevents replacing a file.
         if path.symlink_metadata().is_ok() {
             return Err(ImageError::Exists { path: path.to_owned() });
         }
-        let mut temporary = Temporary::create(path)?;
-        write_new(&temporary.file, &header, &states).map_err(|e| describe(path, &header, e))?;
-        temporary.publish(path)?;
+        let mut first = Temporary::create(path)?;
+        let described = |header: &Header, e| describe(path, header, e);
+        header.zones_per_file =
+            zones_per_file(&first.file, &header, self.file_max).map_err(|e| described(&header, e))?;
+        write_new(&first.file, &header, &states).map_err(|e| described(&header, e))?;
+        let mut parts = Vec::new();
+        for index in 1..header.split().map_or(1, |split| split.files()) {
+            let name = part_path(path, index);
+            let part = Temporary::create(&name)?;
+            write_part(&part.file, &header, index).map_err(|e| described(&header, e))?;
+            parts.push((part, name));
+        }
+        for (part, name) in &mut parts {
+            part.publish(name).map_err(|e| match e {
+                ImageError::Exists { path: part } => ImageError::PartExists { path: path.to_owned(), part },
+                e => e,
+            })?;
+        }
+        // The first file completes the image. The names of the parts are made durable before it,
+        // and are removed if this fails.
+        if !parts.is_empty() {
+            sync_directory(path)?;
+        }
+        first.publish(path)?;
+        sync_directory(path)?;
+        first.keep();
+        parts.into_iter().for_each(|(part, _)| part.keep());
         Ok(header)
     }
 
@@ -215,6 +250,7 @@ impl ImageOptions {
             personality,
             rotational: self.rotational.or(profile.map(|p| p.rotational)).unwrap_or(false),
             profile: profile.map_or(String::new(), |p| p.name.to_owned()),
+            zones_per_file: 0,
             identity: self.identity.or_else(Identity::random),
             version: format::VERSION,
         };
@@ -274,7 +310,7 @@ fn random_number() -> [u8; 16] {
 
 fn format(backing: &dyn Backing, header: &Header, words: &[u64]) -> io::Result<()> {
     let layout = header.layout();
-    backing.set_len(layout.file_len().expect("checked with the options"))?;
+    backing.set_len(first_len(header))?;
     for (index, words) in (1..).zip(words.chunks(ZONES_PER_PAGE)) {
         let first = (index - 1) * ZONES_PER_PAGE as u32;
         let is_new =
@@ -288,6 +324,56 @@ fn format(backing: &dyn Backing, header: &Header, words: &[u64]) -> io::Result<(
     }
     backing.write_at(&header.emit(), 0)?;
     backing.sync()
+}
+
+/// Length of the first file.
+fn first_len(header: &Header) -> u64 {
+    match header.split() {
+        None => header.layout().file_len().expect("checked with the options"),
+        Some(split) => split.file_len(0),
+    }
+}
+
+/// Number of zones per file, tried on `file`, the first one; 0 if one file is sufficient.
+fn zones_per_file(file: &File, header: &Header, file_max: Option<u64>) -> io::Result<u32> {
+    let (zones, zone_size) = (header.geometry.zones(), header.geometry.zone_size().bytes());
+    let fits = |len: u64| {
+        if file_max.is_some_and(|max| len > max) {
+            return Ok(false);
+        }
+        match file.set_len(len) {
+            Err(e) if is_too_large(&e) => Ok(false),
+            set => set.map(|()| true),
+        }
+    };
+    if fits(first_len(header))? {
+        return Ok(0);
+    }
+    // The first file is the longest, because it also has the ledger.
+    let (mut held, mut too_many) = (0, zones);
+    while too_many - held > 1 {
+        let n = held.midpoint(too_many);
+        let is_held = fits(header.layout().data_offset + u64::from(n) * zone_size)?;
+        *(if is_held { &mut held } else { &mut too_many }) = n;
+    }
+    match format::is_split(&header.geometry, held) {
+        true => Ok(held),
+        false => Err(Errno::FBIG.into()),
+    }
+}
+
+fn is_too_large(e: &io::Error) -> bool {
+    matches!(Errno::from_io_error(e), Some(Errno::FBIG | Errno::INVAL | Errno::OVERFLOW))
+}
+
+/// Sizes and writes part `index`, from 1.
+fn write_part(file: &File, header: &Header, index: u32) -> io::Result<()> {
+    let split = header.split().expect("a part has an image in several files");
+    let backing = FileBacking::new(file.try_clone()?);
+    backing.set_len(split.file_len(index))?;
+    let head = PartHead { creation: header.creation, index, files: split.files() };
+    backing.write_at(&head.emit(), 0)?;
+    file.sync_all()
 }
 
 /// Sizes, allocates and writes `file`.
@@ -306,7 +392,7 @@ fn write_new(file: &File, header: &Header, words: &[u64]) -> io::Result<()> {
 fn describe(path: &Path, header: &Header, e: io::Error) -> ImageError {
     let path = path.to_owned();
     match Errno::from_io_error(&e) {
-        Some(Errno::FBIG | Errno::INVAL | Errno::OVERFLOW) => {
+        _ if is_too_large(&e) => {
             ImageError::TooLarge { path, bytes: header.layout().file_len().unwrap_or(u64::MAX) }
         }
         Some(Errno::NOSPC | Errno::DQUOT) => ImageError::NoSpace { path },
@@ -314,11 +400,11 @@ fn describe(path: &Path, header: &Header, e: io::Error) -> ImageError {
     }
 }
 
-/// File that is removed unless it is published under its final name.
+/// File of an incomplete image, removed on drop under its current name unless kept.
 struct Temporary {
     file: File,
     path: PathBuf,
-    is_published: bool,
+    is_kept: bool,
 }
 
 /// Number of names tried for the temporary file. Only leftovers of a crashed process with the same
@@ -335,7 +421,7 @@ impl Temporary {
             hidden.push(format!(".{}-{n}.tmp", std::process::id()));
             let path = path.with_file_name(hidden);
             match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
-                Ok(file) => return Ok(Temporary { file, path, is_published: false }),
+                Ok(file) => return Ok(Temporary { file, path, is_kept: false }),
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(e) => return Err(io(e)),
             }
@@ -343,34 +429,45 @@ impl Temporary {
         Err(io(io::ErrorKind::AlreadyExists.into()))
     }
 
-    /// Gives the file its final name durably, unless the name exists.
+    /// Gives the file its final name, unless the name exists.
     fn publish(&mut self, path: &Path) -> Result<(), ImageError> {
-        let io = |source| ImageError::Io { path: path.to_owned(), doing: "naming the image", source };
         let renamed = match rustix::fs::renameat_with(CWD, &self.path, CWD, path, RenameFlags::NOREPLACE) {
-            // File systems without this kind of rename can link instead; the temporary name is
-            // removed on drop.
-            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => std::fs::hard_link(&self.path, path),
-            Err(e) => Err(e.into()),
-            Ok(()) => {
-                self.is_published = true;
-                Ok(())
+            // File systems without this kind of rename can link instead.
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                std::fs::hard_link(&self.path, path).map(|()| {
+                    let _ = std::fs::remove_file(&self.path);
+                })
             }
+            other => other.map_err(io::Error::from),
         };
         match renamed {
-            Ok(()) => {}
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
-                return Err(ImageError::Exists { path: path.to_owned() });
+            Ok(()) => {
+                self.path = path.to_owned();
+                Ok(())
             }
-            Err(e) => return Err(io(e)),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                Err(ImageError::Exists { path: path.to_owned() })
+            }
+            Err(source) => Err(ImageError::Io { path: path.to_owned(), doing: "naming the image", source }),
         }
-        let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(directory).and_then(|d| d.sync_all()).map_err(io)
     }
+
+    /// Keeps the file.
+    fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+/// Makes the names in the directory of `path` durable.
+fn sync_directory(path: &Path) -> Result<(), ImageError> {
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let synced = File::open(directory).and_then(|d| d.sync_all());
+    synced.map_err(|source| ImageError::Io { path: path.to_owned(), doing: "naming the image", source })
 }
 
 impl Drop for Temporary {
     fn drop(&mut self) {
-        if !self.is_published {
+        if !self.is_kept {
             let _ = std::fs::remove_file(&self.path);
         }
     }

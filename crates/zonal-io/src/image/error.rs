@@ -1,6 +1,6 @@
 //! Errors of images, with path and facts.
 
-use crate::image::format::{HeaderError, PageError};
+use crate::image::format::{FILES_MAX, HeaderError, PageError, PartError};
 use crate::lock::Held;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,16 +34,28 @@ pub enum ImageError {
         /// Invalid option.
         fault: OptionsError,
     },
-    /// The file system does not support a file of this length.
+    /// A file has the name of a part of the new image.
     #[error(
-        "{}: this file system cannot hold a file of {bytes} bytes (ext4 ends at 16 TiB): give a smaller size, or use XFS or \
-         btrfs",
+        "{}: already exists, but {} needs this name for a part of its data; left by an image that was moved, removed or \
+         not completed: move or remove it",
+        .part.display(),
+        .path.display()
+    )]
+    PartExists {
+        /// Path of the image.
+        path: PathBuf,
+        /// File of the part.
+        part: PathBuf,
+    },
+    /// The file system does not support a file of this length, nor enough shorter ones.
+    #[error(
+        "{}: this file system cannot hold {bytes} bytes in {FILES_MAX} files: give a smaller size, or use XFS or btrfs",
         .path.display()
     )]
     TooLarge {
         /// Path of the file.
         path: PathBuf,
-        /// Length of the image file in bytes.
+        /// Length of the image in bytes.
         bytes: u64,
     },
     /// The file system is full.
@@ -73,6 +85,14 @@ pub enum ImageError {
         path: PathBuf,
         /// Problem with the header.
         fault: HeaderError,
+    },
+    /// A file is not the part of the image that its name stands for.
+    #[error("{}: {fault}", .path.display())]
+    Part {
+        /// File of the part.
+        path: PathBuf,
+        /// Mismatch with the image.
+        fault: PartError,
     },
     /// The length of the file does not match its header.
     #[error("{}: truncated or extended: the file has {found} bytes, its header says {expected}", .path.display())]

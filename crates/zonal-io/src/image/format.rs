@@ -6,9 +6,13 @@
 
 mod current;
 mod page;
+mod part;
 
 pub use current::{STAMP_BYTES, Stamp, StampState, current_state, current_word};
 pub use page::{Page, PageError, Session, Slots, TAILS_MAX, Tail, initial_state, state_from_word};
+pub use part::{
+    FILES_MAX, PART_DATA_OFFSET, PART_HEAD_BYTES, PART_MAGIC, PartError, PartHead, Placed, Split,
+};
 
 use crate::identity::Identity;
 use zerocopy::little_endian::{U32, U64};
@@ -22,8 +26,10 @@ pub const VERSION: u32 = 4;
 /// Version of the images of Zonal 0.1.0, also supported: without identity, current states and
 /// tails. Versions 2 and 3 were never released.
 const FIRST: u32 = 1;
-/// Known incompatible features: none yet. Images with any other are refused.
-pub const INCOMPAT_KNOWN: u32 = 0;
+/// Incompatible feature: the data is in several files.
+pub const INCOMPAT_SPLIT: u32 = 1;
+/// Known incompatible features. Images with any other are refused.
+pub const INCOMPAT_KNOWN: u32 = INCOMPAT_SPLIT;
 /// Size of one copy of the header, of a ledger page, and of the tails beside it.
 pub const PAGE_BYTES: usize = 4096;
 /// Offset of the second copy of the header.
@@ -71,7 +77,8 @@ struct RawHeader {
     data_offset: U64,
     profile: [u8; PROFILE_NAME_MAX],
     identity: [u8; 16],
-    rest: [u8; 360],
+    zones_per_file: U32,
+    rest: [u8; 356],
 }
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
@@ -83,6 +90,7 @@ const _: () = assert!(std::mem::offset_of!(RawHeader, personality) == 84);
 const _: () = assert!(std::mem::offset_of!(RawHeader, ledger_offset) == 88);
 const _: () = assert!(std::mem::offset_of!(RawHeader, profile) == 104);
 const _: () = assert!(std::mem::offset_of!(RawHeader, identity) == 136);
+const _: () = assert!(std::mem::offset_of!(RawHeader, zones_per_file) == 152);
 
 const _: () = assert!(LEDGER_OFFSET.is_multiple_of(PAGE_BYTES as u64));
 
@@ -158,6 +166,8 @@ pub struct Header {
     pub profile: String,
     /// Permanent identity, independent of the name; none in images of version 1.
     pub identity: Option<Identity>,
+    /// Number of zones per file, except the last; 0 if all are in one file.
+    pub zones_per_file: u32,
     /// Format version of the file.
     pub version: u32,
 }
@@ -199,7 +209,8 @@ impl Header {
         if found != computed {
             return Err(HeaderError::Checksum { found, computed });
         }
-        let unknown = raw.incompat.get() & !INCOMPAT_KNOWN;
+        let known = if raw.version.get() == FIRST { 0 } else { INCOMPAT_KNOWN };
+        let unknown = raw.incompat.get() & !known;
         if unknown != 0 {
             return Err(HeaderError::UnknownFeatures(unknown));
         }
@@ -215,7 +226,7 @@ impl Header {
             magic: MAGIC,
             version: self.version.into(),
             crc: 0.into(),
-            incompat: 0.into(),
+            incompat: (if self.zones_per_file == 0 { 0 } else { INCOMPAT_SPLIT }).into(),
             compat: 0.into(),
             creation: self.creation,
             sectors: self.geometry.sectors().0.into(),
@@ -236,7 +247,8 @@ impl Header {
             data_offset: self.layout().data_offset.into(),
             profile,
             identity: self.identity.map_or([0; 16], Identity::bytes),
-            rest: [0; 360],
+            zones_per_file: self.zones_per_file.into(),
+            rest: [0; 356],
         };
         raw.crc = raw.checksum().into();
         let mut bytes = vec![0; LEDGER_OFFSET as usize];
@@ -249,6 +261,18 @@ impl Header {
     /// Layout of this image's file.
     pub const fn layout(&self) -> Layout {
         Layout::of(&self.geometry, self.version)
+    }
+
+    /// Division of the image into files; `None` for a single file.
+    pub const fn split(&self) -> Option<Split> {
+        match self.zones_per_file {
+            0 => None,
+            zones => {
+                let Layout { data_offset, data_bytes, .. } = self.layout();
+                let run = zones as u64 * self.geometry.zone_size().bytes();
+                Some(Split { data_offset, run, len: data_offset + data_bytes })
+            }
+        }
     }
 
     /// True if the file has space for the zones' current states; not in images of version 1.
@@ -288,6 +312,15 @@ impl RawHeader {
         if self.data_offset.get() != layout.data_offset || layout.file_len().is_none() {
             return Err(field("the data's offset", self.data_offset.get()));
         }
+        let zones_per_file = match self.incompat.get() & INCOMPAT_SPLIT {
+            // Without the feature these bytes have no meaning.
+            0 => 0,
+            _ => self.zones_per_file.get(),
+        };
+        let has_split = self.incompat.get() & INCOMPAT_SPLIT != 0;
+        if has_split && !is_split(&geometry, zones_per_file) {
+            return Err(field("the number of zones in a file", zones_per_file.into()));
+        }
         let name = self.profile.split(|&b| b == 0).next().unwrap_or(&[]);
         Ok(Header {
             creation: self.creation,
@@ -311,6 +344,7 @@ impl RawHeader {
                 .to_owned(),
             // In version 1 these bytes are not a field.
             identity: if version == FIRST { None } else { Identity::from_bytes(self.identity) },
+            zones_per_file,
             version,
         })
     }
@@ -323,6 +357,13 @@ pub(crate) fn is_block(geometry: &Geometry, block: u32) -> bool {
         && [geometry.sectors(), geometry.zone_size(), geometry.zone_capacity()]
             .iter()
             .all(|n| n.0.is_multiple_of(block.into()))
+}
+
+/// True if the zones of `geometry` can be in several files of `zones_per_file` zones.
+pub(crate) const fn is_split(geometry: &Geometry, zones_per_file: u32) -> bool {
+    zones_per_file > 0
+        && zones_per_file < geometry.zones()
+        && geometry.zones().div_ceil(zones_per_file) <= FILES_MAX
 }
 
 /// Parses arbitrary bytes as the start of an image; for fuzzers. A parsed header has to survive

@@ -1,4 +1,5 @@
-//! Persistent emulator: a zoned drive in one sparse file.
+//! Persistent emulator: a zoned drive in one sparse file, or in several if the file system does not
+//! support a file of this length.
 //!
 //! An image keeps exactly the promises of a drive with a volatile write cache: after a power cut,
 //! flushed data is there, acknowledged data may be, and nothing else is. docs/IMAGE.md draws the
@@ -29,5 +30,5 @@ pub use backing::CacheId;
 pub use create::{BLOCK_DEFAULT, ImageOptions, ZONE_SIZE_DEFAULT};
 pub use device::{ImageDevice, OpenOptions};
 pub use error::{Failure, ImageError, OptionsError};
-pub use open::{inspect, is_image};
+pub use open::{files, inspect, is_image, part_path};
 pub use profile::{PROFILES, Profile};

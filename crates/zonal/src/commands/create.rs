@@ -5,8 +5,10 @@ mod like;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value::{self, human};
 use clap::{Args, ValueEnum};
+use signal_hook::consts::SIGXFSZ;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use zonal_core::{Personality, SECTOR_BYTES};
 use zonal_io::identity::Identity;
 use zonal_io::image::{ImageOptions, Profile};
@@ -15,6 +17,9 @@ use zonal_io::image::{ImageOptions, Profile};
 ///
 /// The file is sparse: it takes room as zones are written. What is not given comes from the profile, and without one
 /// from the defaults named here. A limit of 0 is none.
+///
+/// If the file system does not support a file of this length (ext4: 16 TiB), the data is in several
+/// files, with PATH.part1 and so on beside PATH. Move, copy and remove them together.
 ///
 /// With --like the drive has the zones of a report, with their types, conditions and write
 /// pointers after a power cycle: open zones are closed, or empty if they have no data. Data below
@@ -143,11 +148,18 @@ pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure
     if let Some(file) = &arguments.like {
         options = copy_of(like::read(file, arguments.blocksize).or_exit(Exit::Usage)?, options);
     }
+    // A write beyond `ulimit -f` kills the process with this signal. With a handler it fails
+    // instead, as at the limit of the file system.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let header = options.create(&arguments.path).or_exit(Exit::Device)?;
     let geometry = &header.geometry;
+    let files = match header.split() {
+        None => String::new(),
+        Some(split) => format!(", in {} files", split.files()),
+    };
     Ok(writeln!(
         out,
-        "{}: {}, {} zones of {}, {} conventional",
+        "{}: {}, {} zones of {}, {} conventional{files}",
         arguments.path.display(),
         human(geometry.sectors().bytes()),
         geometry.zones(),

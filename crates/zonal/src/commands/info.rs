@@ -4,12 +4,14 @@ use super::mode::object_of;
 use super::plugs::Target;
 use crate::devices;
 use crate::exit::Failure;
-use crate::kept::Kept;
+use crate::kept::{Kept, key_here};
 use crate::value::human;
 use clap::Args;
 use std::io::Write;
+use std::path::Path;
 use zonal_io::control::{self, DeviceFacts};
 use zonal_io::device::DeviceInfo;
+use zonal_io::image;
 use zonal_io::volume::{SetBy, WriteMode};
 
 /// Show the properties of a device and its write mode
@@ -30,13 +32,18 @@ pub(crate) fn run(arguments: &Info, out: &mut dyn Write) -> Result<(), Failure> 
         Err(in_use) => of_process(&arguments.device).ok_or(in_use)?,
     };
     let kept = Kept::of(&facts.name)?;
+    let files = files_of(&facts.name);
     if arguments.json {
-        let object =
-            serde_json::json!({ "device": facts, "mode": mode, "reason": reason, "kept": object_of(&kept) });
+        let object = serde_json::json!({
+            "device": facts, "mode": mode, "reason": reason, "kept": object_of(&kept), "files": files,
+        });
         return Ok(writeln!(out, "{object:#}")?);
     }
     for (name, value) in lines(&facts) {
         writeln!(out, "{name:<22} {value}")?;
+    }
+    if files.len() > 1 {
+        writeln!(out, "{:<22} {}", "files", files.join(" "))?;
     }
     writeln!(out, "{:<22} {mode}: {reason}", "write mode")?;
     if !kept.is_empty() {
@@ -59,6 +66,13 @@ fn of_process(name: &str) -> Option<(DeviceFacts, String, String)> {
     let path = Target::of_device(name).find().ok()?;
     let facts = control::info(&path).ok()?;
     Some((facts.device, facts.mode, facts.reason))
+}
+
+/// Files of the image `name`; none for other devices.
+fn files_of(name: &str) -> Vec<String> {
+    let key = key_here(name);
+    let files = key.strip_prefix("image:").and_then(|path| image::files(Path::new(path)).ok());
+    files.unwrap_or_default().iter().map(|file| file.display().to_string()).collect()
 }
 
 /// Describes the last zone if it is smaller than the others.

@@ -22,6 +22,15 @@ impl CacheId {
             disk_sequence(found.dev()),
         ]))
     }
+
+    /// Combines the numbers of two files, in this order.
+    pub(super) const fn with(self, other: CacheId) -> CacheId {
+        let CacheId([boot_high, boot_low, device, inode, sequence]) = self;
+        // The factor is odd, so that different inodes give different products. The rotation makes
+        // the order count.
+        let mixed = inode.rotate_left(7) ^ other.0[3].wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ other.0[2];
+        CacheId([boot_high, boot_low, device, mixed, sequence])
+    }
 }
 
 /// Random ID of this boot.

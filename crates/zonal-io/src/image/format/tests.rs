@@ -16,6 +16,7 @@ fn header() -> Header {
         rotational: true,
         profile: "zns-1t".into(),
         identity: Identity::from_bytes(*b"golden-identity!"),
+        zones_per_file: 0,
         version: VERSION,
     }
 }
@@ -119,9 +120,33 @@ fn header_of_version_1_has_no_identity_whatever_is_in_its_place() {
 #[test]
 fn header_unknown_features_are_refused_only_if_incompatible() {
     let bytes = changed(|h| h.incompat = 5.into());
-    assert_eq!(Header::parse(&bytes), Err(HeaderError::UnknownFeatures(5)));
+    assert_eq!(Header::parse(&bytes), Err(HeaderError::UnknownFeatures(4)));
     assert_eq!(Header::parse(&changed(|h| h.compat = 5.into())), Ok(header()));
     assert_eq!(Header::parse(&changed(|h| h.rest[100] = 5)), Ok(header()));
+}
+
+#[test]
+fn header_of_several_files_is_for_those_who_know_the_feature() {
+    let split = Header { zones_per_file: 500, ..header() };
+    let emitted = split.emit();
+    assert_eq!(emitted[16..20], 1u32.to_le_bytes(), "an older reader refuses it");
+    assert_eq!(Header::parse(&emitted), Ok(split.clone()));
+    assert_eq!(split.split().map(|split| split.files()), Some(3));
+    // Without the feature the field is ignored.
+    assert_eq!(Header::parse(&changed(|h| h.zones_per_file = 500.into())), Ok(header()));
+    assert_eq!(header().emit()[16..20], [0; 4]);
+    let first = changed(|h| {
+        h.version = 1.into();
+        h.incompat = 1.into();
+    });
+    assert_eq!(Header::parse(&first), Err(HeaderError::UnknownFeatures(1)));
+    // All zones in one file, none in any, too many files.
+    for zones in [1200, 0, 4, u32::MAX] {
+        let bytes = Header { zones_per_file: zones, ..header() }.emit();
+        let bytes = if zones == 0 { changed(|h| h.incompat = 1.into()) } else { bytes };
+        let refused = Header::parse(&bytes).unwrap_err().to_string();
+        assert!(refused.contains("the number of zones in a file"), "{zones}: {refused}");
+    }
 }
 
 #[test]

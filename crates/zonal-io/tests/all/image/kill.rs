@@ -10,6 +10,7 @@ use std::process::{Command as Process, Stdio};
 use std::time::Duration;
 use zonal_core::{Op, ZoneIndex};
 use zonal_io::device::Device;
+use zonal_io::image::ImageOptions;
 
 /// Environment variable with the path of the child's image.
 const IMAGE: &str = "ZONAL_KILL_IMAGE";
@@ -61,11 +62,21 @@ fn child_writes_until_killed() {
 
 #[test]
 fn killed_writer_leaves_all_that_was_acknowledged() {
+    killed_writers(&small(), 6);
+}
+
+#[test]
+fn killed_writer_leaves_all_files_as_it_had_them() {
+    // Two zones in each of eight files.
+    killed_writers(&small().with_file_max(3 << 20), 3);
+}
+
+fn killed_writers(options: &ImageOptions, rounds: u64) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("drive.img");
-    small().create(&path).unwrap();
+    options.create(&path).unwrap();
     let mut model = Model::new(&open(&path).unwrap());
-    for round in 0..6 {
+    for round in 0..rounds {
         let starting = STARTING.write();
         let mut child = Process::new(std::env::current_exe().unwrap())
             .args(["image::kill::child_writes_until_killed", "--exact", "--nocapture"])

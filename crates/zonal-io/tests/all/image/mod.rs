@@ -9,4 +9,5 @@ mod golden;
 mod kill;
 mod model;
 mod opening;
+mod parts;
 mod threads;
