@@ -84,6 +84,25 @@ fn head_that_the_device_tells_of_is_in_the_page_beside_the_jobs() {
 }
 
 #[test]
+fn summary_has_groups_of_one_job_beside_those_of_several() {
+    let both = format!(
+        "--name=pair --rw=write --zonemode=zbd --bs=64k --offset=8z --size=4z --numjobs=2 {} --stonewall",
+        FILL.replace("fill", "lone")
+    );
+    let page = recorded(&both).to_html(&About::default());
+    let (summary, _) = page.split_once("<summary>Each job").unwrap();
+    for label in ["group 0: all 2 jobs", "group 1: lone"] {
+        assert!(summary.contains(&format!(">{label}</th>")), "{label}");
+    }
+    // Where every group has one job, the jobs are the summary.
+    let lone = format!("{FILL} {} --stonewall", FILL.replace("fill", "again"));
+    let page = recorded(&lone).to_html(&About::default());
+    assert!(
+        page.contains(">again</th>") && !page.contains("group 1: ") && !page.contains("<summary>Each job")
+    );
+}
+
+#[test]
 fn many_jobs_have_their_sum_and_only_some_of_them_series() {
     let arguments =
         "--name=j --rw=randwrite --zonemode=zbd --bs=4k --offset=4z --size=60z --io_size=32k --numjobs=80";

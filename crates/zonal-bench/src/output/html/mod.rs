@@ -40,7 +40,7 @@ struct Page<'a> {
     notes: Vec<String>,
     failures: Vec<String>,
     columns: [&'static str; 10],
-    /// Groups of several jobs.
+    /// Groups of jobs, if one has several.
     groups: Vec<Row>,
     jobs: Vec<Row>,
     ratios: Vec<Matrix>,

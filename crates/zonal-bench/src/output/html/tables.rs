@@ -32,7 +32,7 @@ impl Cell {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum TableRowKind {
     Job,
-    /// Several jobs of a reporting group.
+    /// The jobs of a reporting group.
     Group,
 }
 
@@ -114,16 +114,16 @@ impl<'a> Table<'a> {
         let mut entries = Vec::new();
         let mut groups: Vec<u32> = longest.jobs.iter().map(|job| job.group).collect();
         groups.dedup();
-        let several = groups.len() > 1;
-        for group in groups {
-            let jobs = longest.jobs.iter().filter(|job| job.group == group).count();
-            let which = if several { format!("group {group}: ") } else { String::new() };
-            if jobs > 1 {
-                let label = format!("{which}all {jobs} jobs");
-                add(&mut entries, report, (TableRowKind::Group, &label), |mode, _| {
-                    Tally::of_group(mode, group)
-                });
-            }
+        // Where each job is a group of its own, the rows of the jobs say it all.
+        let shown = if groups.len() < longest.jobs.len() { groups.as_slice() } else { &[] };
+        for &group in shown {
+            let jobs: Vec<_> = longest.jobs.iter().filter(|job| job.group == group).collect();
+            let which = if shown.len() > 1 { format!("group {group}: ") } else { String::new() };
+            let label = match jobs.as_slice() {
+                [job] => format!("{which}{}", job.name),
+                jobs => format!("{which}all {} jobs", jobs.len()),
+            };
+            add(&mut entries, report, (TableRowKind::Group, &label), |mode, _| Tally::of_group(mode, group));
         }
         for (n, label) in labels(longest).iter().enumerate() {
             add(&mut entries, report, (TableRowKind::Job, label), |mode, before| {
