@@ -109,7 +109,15 @@
     return low > 0 && x - own[low - 1] < own[low] - x ? low - 1 : low;
   }
 
-  // lines: { key, label, color, dash, alpha, width, x, y }. Lines of one key share an entry of the legend.
+  // A sentence between the legend of a figure and its chart.
+  function say(figure, text) {
+    const note = figure.querySelector(".figure-note") || figure.insertBefore(make("p", { class: "figure-note" }), figure.querySelector(".plot"));
+    note.textContent = text;
+    note.hidden = text === "";
+  }
+
+  // lines: { key, label, color, dash, alpha, width, x, y, steps }. Lines of one key share an entry of the legend. A line of
+  // steps has one more place than it has points: where the last ends.
   // about: { xLabel, yLabel, log, xUnit, yUnit, xHead, xRange, yText, details, range, ticks, hooks, extra }.
   function lineChart(figure, lines, about) {
     // What is hidden has no width.
@@ -134,7 +142,8 @@
       const rows = [];
       lines.forEach((line, n) => {
         if (!u.series[n + 1].show || line.x.length === 0) return;
-        const at = nearest(line.x, x);
+        const near = nearest(line.x, x);
+        const at = line.steps && line.x[near] > x ? Math.max(0, near - 1) : near;
         const reach = line.x.length > 1 ? (line.x[line.x.length - 1] - line.x[0]) / line.x.length * 3 : Infinity;
         if (line.y[at] === null || Math.abs(line.x[at] - x) > reach) return;
         const more = about.details ? about.details(line, at) : [];
@@ -163,8 +172,8 @@
       },
       series: [{}, ...lines.map(line => ({
         label: line.label, stroke: line.color, dash: line.dash, alpha: line.alpha, width: line.width || 1.5, spanGaps: true,
-        paths: line.dots ? () => null : undefined,
-        points: line.dots ? { show: true, size: 2.5, width: 0, fill: line.color }
+        paths: line.dots ? () => null : line.steps ? uPlot.paths.stepped({ align: 1 }) : undefined,
+        points: line.dots ? { show: true, size: line.x.length > 64 ? 2.5 : 4, width: 0, fill: line.color }
           : { show: line.x.length === 1, size: 6, fill: line.color },
       }))],
       hooks: { setCursor: [moved], ...(about.hooks || {}) },
@@ -218,13 +227,49 @@
   }
 
   const largest = values => values.reduce((most, value) => value > most ? value : most, 0);
-  const endOf = all => largest(all.map(({ dir }) => largest(dir.flow ? dir.flow.t : [])));
+  const endOf = all => largest(all.map(({ dir: { flow } }) => flow && flow.t.length > 0
+    ? flow.t[flow.t.length - 1] + flow.seconds[flow.seconds.length - 1] / 2 : 0));
+
+  // Points of each line up to which it is drawn in steps: a curve through few of them would show a course that was not measured.
+  const STEPS_MAX = 32;
+  // Requests a point, below which it is said that there are few.
+  const FEW = 16;
+
+  // Places and values of a line over time, given those of its points that have one.
+  function course(flow, steps, points, value) {
+    const y = points.map(value);
+    if (!steps || y.length === 0) return { x: points.map(n => flow.t[n]), y, steps };
+    const last = points[points.length - 1];
+    return { x: [...points.map(n => flow.t[n] - flow.seconds[n] / 2), flow.t[last] + flow.seconds[last] / 2], y: [...y, y[y.length - 1]], steps };
+  }
+
+  // How long a point is; of a short run, that its course is smoothed, and of a handful of requests, that they have none.
+  function intervals(all) {
+    const flows = all.map(({ dir }) => dir.flow);
+    const middle = flow => [...flow.seconds].sort((a, b) => a - b)[flow.seconds.length >> 1];
+    const widths = flows.map(middle);
+    const [low, high] = [Math.min(...widths), Math.max(...widths)].map(seconds);
+    const width = low === high ? low : low.replace(high.slice(high.indexOf(" ")), "") + " to " + high;
+    const ios = flow => flow.ios.reduce((sum, n) => sum + n, 0);
+    const length = flow => flow.seconds.reduce((sum, n) => sum + n, 0);
+    const few = flows.filter(flow => ios(flow) < 2 * FEW);
+    if (few.length > 0) {
+      const least = few.reduce((a, b) => ios(a) < ios(b) ? a : b);
+      const count = ios(least) === 1 ? "1 request" : ios(least) + " requests";
+      const which = few.length === flows.length ? "" : "In some lines, ";
+      return which + count + " in " + seconds(length(least)) + ": too few for a course over time; each step stands for " + width + ".";
+    }
+    const longest = Math.max(...flows.map(length));
+    if (longest < 1) return "A run shorter than a second, smoothed: each point stands for " + width + ".";
+    return "Each point stands for " + width + ".";
+  }
+  const isStepped = all => all.every(({ dir }) => dir.flow.t.length <= STEPS_MAX);
 
   function drawThroughput() {
     const all = directions().filter(({ dir }) => dir.flow && dir.flow.t.length > 0);
     if (all.length === 0) return;
-    const lines = all.map(one => ({ ...one, x: one.dir.flow.t,
-      y: one.dir.flow[state.rate].map((value, n) => value / one.dir.flow.seconds[n]) }));
+    const lines = all.map(one => ({ ...one, ...course(one.dir.flow, isStepped(all), one.dir.flow.t.map((_, n) => n),
+      n => one.dir.flow[state.rate][n] / one.dir.flow.seconds[n]) }));
     const steps = decimal(state.rate === "bytes" ? "B/s" : "");
     const unit = unitFor(largest(lines.map(line => largest(line.y))), steps);
     const xUnit = unitFor(endOf(all) * 1e9, TIMES);
@@ -234,6 +279,7 @@
       yText: value => scaled(value, steps) + (state.rate === "bytes" ? "" : "IOPS"),
       range: (u, low, high) => [0, high > 0 ? high * 1.06 : 1],
     });
+    say(byId("throughput"), intervals(all));
     drawn.throughput = lines.length;
   }
 
@@ -248,7 +294,7 @@
       const [alpha, width] = wanted.length > 1 ? looks[name] : [one.alpha, one.width];
       const named = text => wanted.length === 1 ? text : all.length === 1 ? name : text + ", " + name;
       return { ...one, key: named(one.key), label: named(one.label), alpha, width,
-        x: busy.map(n => one.dir.flow.t[n]), y: busy.map(n => Math.max(1, one.dir.flow[name][n])) };
+        ...course(one.dir.flow, isStepped(all), busy, n => Math.max(1, one.dir.flow[name][n])) };
     }));
     const xUnit = unitFor(endOf(all) * 1e9, TIMES);
     const titles = { mean: "mean completion latency", p99: "99th percentile", max: "longest", all: "completion latency" };
@@ -256,6 +302,7 @@
       xLabel: "time in " + xUnit[1], xUnit: [xUnit[0] / 1e9, xUnit[1]], xHead: seconds,
       yLabel: titles[state.statistic], log: true, yText: time,
     });
+    say(byId("latency"), intervals(all));
     drawn.latency = lines.length;
   }
 

@@ -311,6 +311,23 @@ fn page_of_a_simulated_drive_is_in_its_time_with_its_profile_and_the_same_each_t
     }
 }
 
+fn chart_of_a_handful_of_requests_says_that_they_are_few() {
+    let Some(browser) = browser() else { return };
+    let job = ["--name=few", "--rw=write", "--zonemode=zbd", "--bs=1m", "--iodepth=1"];
+    let note = |io_size: &str| {
+        let run = bench_on("sim:smr-hdd-30t", &[&job[..], &[io_size]].concat());
+        let dom = opened(browser, &run.page);
+        check_numbers(&run, &dom);
+        between(&dom, "<p class=\"figure-note\">", "</p>").to_owned()
+    };
+    let few = note("--io_size=3m");
+    assert!(few.starts_with("3 requests in ") && few.contains("too few for a course over time"), "{few}");
+    let short = note("--io_size=64m");
+    assert!(short.starts_with("A run shorter than a second, smoothed: "), "{short}");
+    let long = note("--io_size=2g");
+    assert!(long.starts_with("Each point stands for "), "{long}");
+}
+
 #[test]
 fn page_follows_the_preferred_colours() {
     let Some(browser) = browser() else { return };

@@ -26,8 +26,12 @@ const COARSE_POINTS: usize = 128;
 /// a rate.
 const IOS_A_POINT: u64 = 16;
 
-/// Minimum number of points in a series, however few its requests.
-const POINTS_MIN: usize = 64;
+/// Duration below which a run has at most [`SHORT_POINTS`] points: intervals of microseconds show the scheduling of
+/// threads rather than the drive.
+const SHORT: Nanos = Nanos(1_000_000_000);
+
+/// Maximum number of points in a line of a short run.
+const SHORT_POINTS: usize = 32;
 
 /// Step between points of a percentile curve, in powers of ten of the remainder above.
 const CURVE_STEP: f64 = 0.05;
@@ -182,28 +186,53 @@ fn flow(series: &FlowSeries, points_max: usize) -> Flow {
     flow
 }
 
-/// Buckets from the first non-empty one on, wide enough for most to hold a meaningful number of
-/// requests.
+/// Buckets from the first non-empty one on, wide enough for most to hold a meaningful number of requests. A handful of
+/// requests is a single point with their mean.
 fn points(series: &FlowSeries, points_max: usize) -> Vec<(Nanos, Nanos, FlowBucket)> {
+    let busy = |series: &FlowSeries| series.iter().filter(|(_, bucket)| bucket.ios > 0).count();
+    let Some(begun) = begun(series) else { return Vec::new() };
+    let end = series.iter().last().map_or(begun, |(time, _)| time.end);
+    let is_short = end.0 - begun.0 < SHORT.0;
+    let points_max = if is_short { points_max.min(SHORT_POINTS) } else { points_max };
     let mut series = series.clone();
-    let is_sparse = |series: &FlowSeries| {
-        let busy = series.iter().filter(|(_, bucket)| bucket.ios > 0).count();
-        series.ios() < busy as u64 * IOS_A_POINT && series.len() > POINTS_MIN
-    };
-    while series.len() > points_max || is_sparse(&series) {
+    let is_sparse = |series: &FlowSeries| series.ios() < busy(series) as u64 * IOS_A_POINT;
+    // A short run that begins late on the axis has empty buckets before it, which are no points.
+    while series.len() > 1 && (points_of_run(&series, begun) > points_max || is_sparse(&series)) {
         series.coarsen();
     }
+    let width = series.width().0;
     let buckets = series.iter().map(|(time, bucket)| (time.start, time.end, bucket.clone()));
     let mut points: Vec<_> = buckets.skip_while(|(_, _, bucket)| bucket.ios == 0).collect();
-    // A short bucket at the end would show an instantaneous rate.
+    if let Some((from, to, _)) = points.first_mut() {
+        *from = begun.clamp(*from, Nanos(to.0 - 1));
+    }
+    // A short bucket at either end would show an instantaneous rate.
     if let [.., (_, end, before), (from, to, last)] = points.as_mut_slice()
-        && to.0 - from.0 < series.width().0 / 2
+        && to.0 - from.0 < width / 2
     {
         before.merge(last);
         *end = *to;
         points.pop();
     }
+    if let [(from, to, first), (start, _, second), ..] = points.as_mut_slice()
+        && to.0 - from.0 < width / 2
+    {
+        second.merge(first);
+        *start = *from;
+        points.remove(0);
+    }
     points
+}
+
+/// When the work of a series began: its first requests took their time before they ended. `None` without any.
+fn begun(series: &FlowSeries) -> Option<Nanos> {
+    let (time, first) = series.iter().find(|(_, bucket)| bucket.ios > 0)?;
+    Some(Nanos(time.start.0.saturating_sub(first.nanos_max)))
+}
+
+/// Buckets of a series from its beginning on.
+fn points_of_run(series: &FlowSeries, begun: Nanos) -> usize {
+    series.len() - ((begun.0 / series.width().0) as usize).min(series.len())
 }
 
 fn curve(report: &DirReport) -> Option<Curve> {

@@ -16,7 +16,7 @@ fn total(flow: &Flow) -> (u64, u64) {
 
 #[test]
 fn many_requests_keep_their_points() {
-    let flow = flow(&series((0..1_000_000).map(|n| n * 1000)), usize::MAX);
+    let flow = flow(&series((0..1_000_000).map(|n| n * 2000)), usize::MAX);
     assert!(flow.t.len() > 200, "{}", flow.t.len());
     assert_eq!(total(&flow), (1_000_000, 4_096_000_000));
 }
@@ -24,13 +24,39 @@ fn many_requests_keep_their_points() {
 #[test]
 fn few_requests_get_wide_points_and_none_is_lost() {
     let flow = flow(&series((0..1000).map(|n| n * 10_000_000)), usize::MAX);
-    assert!((32..=POINTS_MIN).contains(&flow.t.len()), "{}", flow.t.len());
+    assert!((32..=64).contains(&flow.t.len()), "{}", flow.t.len());
     assert_eq!(total(&flow).0, 1000);
     let rates = flow.ios.iter().zip(&flow.seconds).map(|(ios, seconds)| *ios as f64 / seconds);
     // All points except the two ends, which need not hold whole gaps.
     for rate in rates.skip(1).take(flow.t.len() - 2) {
         assert!((90.0..=110.0).contains(&rate), "{rate}");
     }
+}
+
+#[test]
+fn run_shorter_than_a_second_has_few_wide_points_also_if_it_begins_late() {
+    for begin in [0, 50_000_000] {
+        // Bursts of a busy machine: 100 requests, then a pause as long.
+        let bursts = (0..300u64).flat_map(|n| (0..100).map(move |m| begin + n * 100_000 + m * 500));
+        let flow = flow(&series(bursts), usize::MAX);
+        assert!((8..=SHORT_POINTS).contains(&flow.t.len()), "{begin}: {}", flow.t.len());
+        assert_eq!(total(&flow).0, 30_000);
+        let rates = flow.ios.iter().zip(&flow.seconds).map(|(ios, seconds)| *ios as f64 / seconds);
+        // All points but the two ends, which need not hold whole bursts.
+        for rate in rates.skip(1).take(flow.t.len() - 2) {
+            assert!((900_000.0..=1_100_000.0).contains(&rate), "{begin}: {rate}");
+        }
+    }
+}
+
+#[test]
+fn handful_of_requests_is_one_point_with_their_mean() {
+    let mut series = series([10_300_000, 12_200_000, 14_100_000]);
+    series.at(Nanos(10_300_000)).nanos_max = 10_300_000;
+    let flow = flow(&series, usize::MAX);
+    assert_eq!((flow.t.len(), &flow.ios), (1, &vec![3]));
+    // From the beginning of the first request to the end of the last.
+    assert!((flow.seconds[0] - 0.0141).abs() < 1e-6, "{:?}", flow.seconds);
 }
 
 #[test]
