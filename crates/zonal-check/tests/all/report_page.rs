@@ -311,6 +311,75 @@ fn page_of_a_simulated_drive_is_in_its_time_with_its_profile_and_the_same_each_t
     }
 }
 
+/// A frame as wide as a phone or a screen, in which a page is measured: a browser's own window is no narrower than 500 pixels.
+fn measured(browser: &str, run: &Run, width: u32, script: &str) -> Value {
+    let page = fs::read_to_string(&run.page).unwrap();
+    let page = serde_json::to_string(&page).unwrap().replace('<', "\\u003c");
+    let around = format!(
+        "<!doctype html><iframe id=frame style=\"border: 0; width: {width}px; height: 900px\"></iframe><output id=measured></output>
+         <script>
+         const frame = document.getElementById('frame');
+         frame.onload = () => {{
+           const page = frame.contentDocument;
+           const of = () => {{ {script} }};
+           document.getElementById('measured').textContent = JSON.stringify(of());
+         }};
+         frame.srcdoc = {page};
+         </script>"
+    );
+    let path = run.directory.path().join(format!("frame-{width}.html"));
+    fs::write(&path, around).unwrap();
+    let dom = String::from_utf8(open(browser, &path, &["--dump-dom"]).stdout).unwrap();
+    serde_json::from_str(between(&dom, "<output id=\"measured\">", "</output>")).unwrap()
+}
+
+/// Every cell of the summary in sight, whole and beside the others, and the page no wider than its window.
+const CELLS: &str = "
+    const rows = [...page.querySelector('table.runs').tBodies[0].rows];
+    const boxes = rows.map(row => [...row.cells].map(cell => cell.getBoundingClientRect()));
+    const all = boxes.flat().filter(box => box.width > 0);
+    const meet = (a, b) => a.left + 1 < b.right && b.left + 1 < a.right && a.top + 1 < b.bottom && b.top + 1 < a.bottom;
+    return {
+      modes: new Set(rows.map(row => row.cells[2].textContent.trim())).size,
+      hidden: boxes.flatMap(row => row.slice(2)).filter(box => box.width < 3 || box.height < 3).length,
+      left: Math.min(...all.map(box => box.left)), right: Math.max(...all.map(box => box.right)),
+      meeting: all.filter((a, n) => all.slice(n + 1, n + 40).some(b => meet(a, b))).length,
+      wider: page.documentElement.scrollWidth - page.documentElement.clientWidth,
+      ratios: [...page.querySelectorAll('table.ratios tbody tr:first-child data')].filter(cell => {
+        const box = cell.getBoundingClientRect();
+        return box.width > 0 && box.right <= page.documentElement.clientWidth;
+      }).length,
+      status: page.body.dataset.status,
+    };";
+
+#[test]
+fn summary_of_six_modes_is_whole_on_a_phone_and_on_a_screen() {
+    let Some(browser) = browser() else { return };
+    let run = bench(&[
+        "--write-mode",
+        ALL_MODES,
+        "--name=with-a-rather-long-name-of-a-job",
+        "--rw=randrw",
+        "--zonemode=zbd",
+        "--bs=64k",
+        "--iodepth=8",
+        "--offset=8z",
+        "--size=16z",
+        "--max_open_zones=16",
+        "--io_size=8m",
+    ]);
+    for width in [390, 880, 1400] {
+        let found = measured(browser, &run, width, CELLS);
+        assert_eq!(found["status"], "drawn", "{found}");
+        assert_eq!((&found["modes"], &found["ratios"]), (&6.into(), &6.into()), "{width}: {found}");
+        assert_eq!((&found["hidden"], &found["meeting"]), (&0.into(), &0.into()), "{width}: {found}");
+        assert!(found["wider"].as_i64().unwrap() <= 0, "{width}: {found}");
+        let within =
+            found["left"].as_f64().unwrap() >= 0.0 && found["right"].as_f64().unwrap() <= f64::from(width);
+        assert!(within, "{width}: {found}");
+    }
+}
+
 fn chart_of_a_handful_of_requests_says_that_they_are_few() {
     let Some(browser) = browser() else { return };
     let job = ["--name=few", "--rw=write", "--zonemode=zbd", "--bs=1m", "--iodepth=1"];
