@@ -23,7 +23,7 @@
   function make(tag, attributes, ...children) {
     const element = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes || {})) {
-      if (name === "onclick" || name === "onchange") element[name] = value;
+      if (name.startsWith("on")) element[name] = value;
       else element.setAttribute(name, value);
     }
     element.append(...children);
@@ -380,78 +380,279 @@
     14: "full", 15: "offline" };
   // Most pixels that a map is high, the second where zones would be smaller than three pixels.
   const MAP_HEIGHTS = [340, 640];
+  // Sides of a zone's square: the largest of the whole map, the largest of a part, and from where on its number fits in.
+  const CELL_WHOLE = 22, CELL_PART = 52, CELL_NUMBER = 44;
+  // A step of the zoom, and the fewest zones that are shown.
+  const ZOOM = 16, ZONES_MIN = 16;
+
+  // The part that is shown, and the zone that the keys are at. Another mode shows the same zones.
+  const view = { from: 0, to: Infinity, at: null };
+  const number = n => n.toLocaleString("en");
+
+  // Condition and fill of each zone of a mode, out of its runs.
+  function unrolled(mode) {
+    const count = mode.zones.reduce((sum, run) => sum + run[0], 0);
+    const map = { count, conditions: new Uint8Array(count), fills: new Uint8Array(count), totals: {} };
+    let zone = 0;
+    for (const [zones, condition, fill] of mode.zones) {
+      map.conditions.fill(condition, zone, zone + zones);
+      map.fills.fill(fill, zone, zone + zones);
+      map.totals[condition] = (map.totals[condition] || 0) + zones;
+      zone += zones;
+    }
+    return map;
+  }
+
+  // What there is to say of a zone, as pairs.
+  function factsOf(mode, map, n) {
+    const condition = map.conditions[n];
+    const facts = [[CONDITIONS[condition], condition < 2 ? "" : map.fills[n] + "% written"]];
+    if (condition !== 0 && mode.zone_capacity && map.fills[n] > 0 && map.fills[n] < 100) {
+      facts.push(["about", bytesIn(mode.zone_capacity * map.fills[n] / 100) + " of " + bytesIn(mode.zone_capacity)]);
+    }
+    if (mode.zone_bytes) facts.push(["starts at", bytesIn(n * mode.zone_bytes)], ["sector", number(n * mode.zone_bytes / 512)]);
+    return facts;
+  }
+
+  const isPart = condition => condition >= 2 && condition <= 4;
+
+  function scaledContext(canvas, width, height) {
+    const ratio = devicePixelRatio || 1;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    const context = canvas.getContext("2d");
+    context.scale(ratio, ratio);
+    return context;
+  }
+
+  // How the zones from `from` to `to` stand: in rows of squares as large as there is room for.
+  function layout(from, to, count, width) {
+    const zones = to - from;
+    let cell = zones < count ? CELL_PART : CELL_WHOLE;
+    const rows = () => Math.ceil(zones / Math.max(1, Math.floor(width / cell)));
+    while (cell > 1 && rows() * cell > MAP_HEIGHTS[cell > 3 ? 0 : 1]) cell -= 1;
+    return { from, to, cell, perRow: Math.max(1, Math.floor(width / cell)), height: Math.max(1, rows() * cell) };
+  }
+
+  // Draws the zones of a layout. `marked`: the first and last of a range that is being chosen.
+  function paint(canvas, width, map, plan, colors, marked) {
+    const { from, to, cell, perRow, height } = plan;
+    canvas.style.height = height + "px";
+    const context = scaledContext(canvas, width, height);
+    const side = cell - (cell >= 5 ? 1 : 0);
+    const place = n => [(n - from) % perRow * cell, Math.floor((n - from) / perRow) * cell];
+    for (let n = from; n < to; n += 1) {
+      const [x, y] = place(n);
+      context.fillStyle = colors[isPart(map.conditions[n]) ? 1 : map.conditions[n]];
+      context.fillRect(x, y, side, side);
+    }
+    for (let n = from; n < to; n += 1) {
+      if (!isPart(map.conditions[n])) continue;
+      const [x, y] = place(n);
+      // A zone in part: filled from below as far as it is written; where cells are small, by strength.
+      context.fillStyle = colors[map.conditions[n]];
+      if (side >= 6) {
+        const filled = Math.max(1, Math.round(side * map.fills[n] / 100));
+        context.fillRect(x, y + side - filled, side, filled);
+      } else {
+        // One of a hundred thousand would not be seen at its own size.
+        const seen = Math.max(side, 3);
+        context.globalAlpha = 0.5 + 0.5 * map.fills[n] / 100;
+        context.fillRect(x - (seen - side) / 2, y - (seen - side) / 2, seen, seen);
+        context.globalAlpha = 1;
+      }
+    }
+    if (cell >= CELL_NUMBER) {
+      context.font = "10px system-ui, sans-serif";
+      context.textBaseline = "top";
+      const [paper, ink] = [css("paper"), css("ink")];
+      for (let n = from; n < to; n += 1) {
+        const [x, y] = place(n);
+        // Whatever the zone's colour is, the number has one that can be read on it.
+        context.fillStyle = paper;
+        context.fillRect(x + 2, y + 2, context.measureText(number(n)).width + 4, 13);
+        context.fillStyle = ink;
+        context.fillText(number(n), x + 4, y + 4);
+      }
+    }
+    if (marked) {
+      context.fillStyle = css("ink");
+      context.globalAlpha = 0.35;
+      for (let n = Math.max(from, marked[0]); n <= Math.min(to - 1, marked[1]); n += 1) context.fillRect(...place(n), cell, cell);
+      context.globalAlpha = 1;
+    }
+    if (view.at !== null && view.at >= from && view.at < to) {
+      const [x, y] = place(view.at);
+      context.strokeStyle = css("ink");
+      context.lineWidth = 2;
+      const room = cell >= 12 ? -1 : 2;
+      context.strokeRect(x - room, y - room, side + 2 * room, side + 2 * room);
+    }
+  }
+
+  // The whole device in one line, and where the part lies in it.
+  function paintStrip(canvas, width, map, plan, colors) {
+    const height = 14;
+    const context = scaledContext(canvas, width, height);
+    context.fillStyle = colors[1];
+    context.fillRect(0, 3, width, height - 6);
+    let start = 0;
+    for (let n = 1; n <= map.count; n += 1) {
+      if (n < map.count && map.conditions[n] === map.conditions[start]) continue;
+      if (map.conditions[start] !== 1) {
+        context.fillStyle = colors[map.conditions[start]];
+        context.fillRect(start / map.count * width, 3, Math.max(1, (n - start) / map.count * width), height - 6);
+      }
+      start = n;
+    }
+    context.strokeStyle = css("ink");
+    context.lineWidth = 2;
+    const left = plan.from / map.count * width, right = plan.to / map.count * width;
+    context.strokeRect(Math.min(left + 1, width - 5), 1, Math.max(3, right - left - 2), height - 2);
+  }
 
   function drawZones() {
     const mode = modes[state.mode];
     const figure = byId("zones");
     if (!mode || !modes.some(mode => mode.zones.length > 0)) return;
     figure.hidden = false;
-    const legend = figure.querySelector(".legend") || figure.appendChild(make("div", { class: "legend" }));
-    const canvas = figure.querySelector("canvas") || figure.appendChild(make("canvas", { class: "map" }));
-    const count = mode.zones.reduce((sum, run) => sum + run[0], 0);
-    const conditions = new Uint8Array(count), fills = new Uint8Array(count);
-    const totals = {};
-    let zone = 0;
-    for (const [zones, condition, fill] of mode.zones) {
-      conditions.fill(condition, zone, zone + zones);
-      fills.fill(fill, zone, zone + zones);
-      totals[condition] = (totals[condition] || 0) + zones;
-      zone += zones;
-    }
-    const width = canvas.clientWidth || figure.clientWidth - 26;
-    let cell = 22;
-    const rows = () => Math.ceil(count / Math.max(1, Math.floor(width / cell)));
-    while (cell > 1 && rows() * cell > MAP_HEIGHTS[cell > 3 ? 0 : 1]) cell -= 1;
-    const perRow = Math.max(1, Math.floor(width / cell));
-    const height = Math.max(1, rows() * cell);
-    const ratio = devicePixelRatio || 1;
-    canvas.width = Math.round(width * ratio);
-    canvas.height = Math.round(height * ratio);
-    canvas.style.height = height + "px";
-    const context = canvas.getContext("2d");
-    context.scale(ratio, ratio);
-    const gap = cell >= 5 ? 1 : 0;
+    const part = (selector, element) => figure.querySelector(selector) || figure.appendChild(element());
+    const legend = part(".legend", () => make("div", { class: "legend" }));
+    const tools = part(".zoom", () => make("div", { class: "zoom" }));
+    const strip = part(".strip", () => make("canvas", { class: "strip", title: "the whole device; click to go there" }));
+    const canvas = part(".map", () => make("canvas", { class: "map", tabindex: 0, role: "application", "aria-describedby": "zone-at",
+      "aria-label": "map of zones: arrow keys go from zone to zone, plus and minus zoom, Escape shows all" }));
+    const told = part(".zone-at", () => make("p", { class: "zone-at", id: "zone-at", "aria-live": "polite" }));
+    const map = unrolled(mode);
+    const { count } = map;
     const colors = {};
     for (const condition of Object.keys(CONDITIONS)) colors[condition] = css("zone-" + condition);
-    const isPart = n => conditions[n] >= 2 && conditions[n] <= 4;
-    const place = n => [n % perRow * cell, Math.floor(n / perRow) * cell];
-    const side = cell - gap;
-    for (let n = 0; n < count; n += 1) {
-      const [x, y] = place(n);
-      context.fillStyle = isPart(n) ? colors[1] : colors[conditions[n]];
-      context.fillRect(x, y, side, side);
-    }
-    for (let n = 0; n < count; n += 1) {
-      if (!isPart(n)) continue;
-      const [x, y] = place(n);
-      // A zone in part: filled from below as far as it is written; where cells are small, by strength.
-      context.fillStyle = colors[conditions[n]];
-      if (side >= 6) {
-        const filled = Math.max(1, Math.round(side * fills[n] / 100));
-        context.fillRect(x, y + side - filled, side, filled);
-      } else {
-        // One of a hundred thousand would not be seen at its own size.
-        const seen = Math.max(side, 3);
-        context.globalAlpha = 0.5 + 0.5 * fills[n] / 100;
-        context.fillRect(x - (seen - side) / 2, y - (seen - side) / 2, seen, seen);
-        context.globalAlpha = 1;
-      }
-    }
-    const size = mode.zone_bytes ? " of " + bytesIn(mode.zone_bytes) : "";
-    legend.replaceChildren(...Object.keys(totals).map(condition => {
-      const swatch = make("i", { class: "swatch" });
-      swatch.style.background = colors[condition];
-      return make("span", {}, swatch, totals[condition].toLocaleString("en") + " " + CONDITIONS[condition]);
-    }), make("span", {}, count.toLocaleString("en") + " zones" + size + ", " + perRow.toLocaleString("en") + " a row; open and closed ones are filled as far as they are written"));
-    canvas.onmousemove = event => {
-      const column = Math.floor(event.offsetX / cell);
-      const n = Math.floor(event.offsetY / cell) * perRow + column;
-      if (column >= perRow || n >= count) return hideTip();
-      const lines = [[colors[conditions[n]], CONDITIONS[conditions[n]], conditions[n] === 0 ? "" : fills[n] + "% written"]];
-      if (mode.zone_bytes) lines.push(["", "starts at", bytesIn(n * mode.zone_bytes)]);
-      showTip(event.clientX, event.clientY, "zone " + n.toLocaleString("en"), lines);
+    let plan, width, marked = null;
+
+    const buttons = [
+      ["all", "show all zones (Escape)", isWhole => isWhole, () => setView(0, count)],
+      ["−", "zoom out (−)", isWhole => isWhole, () => zoom(ZOOM)],
+      ["+", "zoom in (+)", () => view.to - view.from <= ZONES_MIN, () => zoom(1 / ZOOM)],
+      ["◀", "the zones before (Page Up)", () => view.from === 0, () => move(view.from - view.to)],
+      ["▶", "the zones after (Page Down)", () => view.to === count, () => move(view.to - view.from)],
+    ].map(([label, title, isOff, onclick]) => [make("button", { type: "button", title, "aria-label": title, onclick }, label), isOff]);
+    const find = make("input", { type: "number", min: 0, max: count - 1, placeholder: "number", "aria-label": "number of a zone",
+      onchange: () => { if (find.value !== "" && find.value >= 0 && find.value < count) goTo(Math.floor(find.value)); } });
+    const where = make("span", {});
+    tools.replaceChildren(make("div", { class: "choice", role: "group", "aria-label": "zoom" }, ...buttons.map(([button]) => button)),
+      make("label", {}, "zone ", find), where);
+
+    const swatch = condition => {
+      const element = make("i", { class: "swatch" });
+      element.style.background = colors[condition];
+      return element;
     };
-    canvas.onmouseleave = hideTip;
+    function repaint() { paint(canvas, width, map, plan, colors, marked); }
+    function show() {
+      hideTip();
+      view.to = Math.min(view.to, count);
+      view.from = Math.max(0, Math.min(view.from, view.to - 1));
+      const isWhole = view.from === 0 && view.to === count;
+      width = canvas.clientWidth || figure.clientWidth - 26;
+      plan = layout(view.from, view.to, count, width);
+      canvas.classList.toggle("near", plan.cell >= CELL_NUMBER || view.to - view.from <= ZONES_MIN);
+      strip.hidden = isWhole;
+      if (!isWhole) paintStrip(strip, width, map, plan, colors);
+      repaint();
+      const size = mode.zone_bytes ? " of " + bytesIn(mode.zone_bytes) : "";
+      legend.replaceChildren(...Object.keys(map.totals).map(condition =>
+        make("span", {}, swatch(condition), number(map.totals[condition]) + " " + CONDITIONS[condition])),
+        make("span", {}, number(count) + " zones" + size + ", " + number(plan.perRow) + " a row; open and closed ones are filled as far as they are written"));
+      for (const [button, isOff] of buttons) button.disabled = isOff(isWhole);
+      where.textContent = isWhole ? "click or drag on the map to look closer" : "zones " + number(view.from) + " to " + number(view.to - 1);
+      tell();
+    }
+    function tell() {
+      if (view.at === null || view.at >= count) return told.replaceChildren();
+      const facts = factsOf(mode, map, view.at).map(pair => pair.filter(text => text !== "").join(pair[0] === CONDITIONS[map.conditions[view.at]] ? ", " : " "));
+      told.replaceChildren(swatch(map.conditions[view.at]), "zone " + number(view.at) + ": " + facts.join("; "));
+    }
+    function setView(from, to) {
+      const zones = Math.min(count, Math.max(ZONES_MIN, Math.round(to - from)));
+      view.from = Math.min(count - zones, Math.max(0, Math.round(from)));
+      view.to = view.from + zones;
+      show();
+    }
+    function move(zones) { setView(view.from + zones, view.to + zones); }
+    // Around the chosen zone if it is in the part, or else around its middle.
+    function zoom(factor) {
+      const span = (view.to - view.from) * factor;
+      const isIn = view.at !== null && view.at >= view.from && view.at < view.to;
+      const middle = isIn ? view.at : (view.from + view.to) / 2;
+      setView(middle - span / 2, middle + span / 2);
+    }
+    function goTo(zone) {
+      view.at = zone;
+      const span = Math.min(view.to - view.from, ZOOM * ZONES_MIN);
+      setView(zone - span / 2, zone + span / 2);
+    }
+    // Goes to a zone with the keys; the part follows.
+    function step(zones) {
+      view.at = view.at === null || view.at < view.from || view.at >= view.to ? view.from : Math.max(0, Math.min(count - 1, view.at + zones));
+      const rows = n => Math.ceil(n / plan.perRow) * plan.perRow;
+      if (view.at < view.from) move(-rows(view.from - view.at));
+      else if (view.at >= view.to) move(rows(view.at - view.to + 1));
+      else { repaint(); tell(); }
+    }
+    const zoneAt = event => {
+      const column = Math.floor(event.offsetX / plan.cell);
+      const n = plan.from + Math.floor(event.offsetY / plan.cell) * plan.perRow + column;
+      return column < 0 || column >= plan.perRow || n < plan.from || n >= plan.to ? null : n;
+    };
+
+    let pressed = null;
+    canvas.onpointerdown = event => { pressed = event.button === 0 ? zoneAt(event) : null; };
+    canvas.onpointermove = event => {
+      const n = zoneAt(event);
+      if (n === null) return hideTip();
+      if (pressed !== null && n !== pressed) {
+        marked = [Math.min(pressed, n), Math.max(pressed, n)];
+        repaint();
+      }
+      if (marked) return showTip(event.clientX, event.clientY, "zones " + number(marked[0]) + " to " + number(marked[1]), []);
+      const color = colors[map.conditions[n]];
+      showTip(event.clientX, event.clientY, "zone " + number(n), factsOf(mode, map, n).map(([name, value], i) => [i === 0 ? color : "", name, value]));
+    };
+    canvas.onpointerup = event => {
+      const chosen = marked, at = zoneAt(event);
+      const isClick = pressed !== null && pressed === at;
+      pressed = marked = null;
+      if (chosen && !isClick) return setView(chosen[0], chosen[1] + 1);
+      if (!isClick) return undefined;
+      view.at = at;
+      // Where single zones can be told apart, a click is for one of them.
+      if (plan.cell >= 12) { repaint(); return tell(); }
+      return zoom(1 / ZOOM);
+    };
+    canvas.onpointerleave = canvas.onpointercancel = () => {
+      hideTip();
+      if (pressed === null) return;
+      pressed = marked = null;
+      repaint();
+    };
+    canvas.onkeydown = event => {
+      if (event.ctrlKey || event.altKey || event.metaKey) return;
+      const does = {
+        ArrowLeft: () => step(-1), ArrowRight: () => step(1), ArrowUp: () => step(-plan.perRow), ArrowDown: () => step(plan.perRow),
+        PageUp: () => move(view.from - view.to), PageDown: () => move(view.to - view.from), "+": () => zoom(1 / ZOOM), "=": () => zoom(1 / ZOOM), Enter: () => zoom(1 / ZOOM),
+        "-": () => zoom(ZOOM), Escape: () => setView(0, count), 0: () => setView(0, count),
+        Home: () => step(-count), End: () => step(count),
+      }[event.key];
+      if (!does) return;
+      event.preventDefault();
+      does();
+    };
+    strip.onclick = event => {
+      const middle = event.offsetX / strip.clientWidth * count;
+      const span = view.to - view.from;
+      setView(middle - span / 2, middle + span / 2);
+    };
+    show();
     drawn.zones = count;
   }
 

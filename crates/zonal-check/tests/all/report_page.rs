@@ -380,6 +380,75 @@ fn summary_of_six_modes_is_whole_on_a_phone_and_on_a_screen() {
     }
 }
 
+/// A hundred thousand zones, of which three are looked at: by the keys, by a click, and by drawing over a range.
+#[test]
+fn map_of_a_large_disk_can_be_zoomed_to_single_zones_and_back() {
+    let Some(browser) = browser() else { return };
+    let run = bench_on(
+        "sim:smr-hdd-30t",
+        &[
+            "--name=w",
+            "--rw=write",
+            "--zonemode=zbd",
+            "--bs=1m",
+            "--offset=37204z",
+            "--size=2z",
+            "--io_size=384m",
+        ],
+    );
+    let bytes = fs::metadata(&run.page).unwrap().len();
+    assert!(bytes < 250_000, "{bytes} bytes");
+    let steps = "
+        const map = page.querySelector('canvas.map');
+        const part = () => page.querySelector('.zoom > span').textContent;
+        const zone = () => page.querySelector('.zone-at').textContent;
+        const key = name => map.dispatchEvent(new frame.contentWindow.KeyboardEvent('keydown', { key: name }));
+        const at = (type, x, y) => {
+          const box = map.getBoundingClientRect();
+          map.dispatchEvent(new frame.contentWindow.PointerEvent(type, { clientX: box.left + x, clientY: box.top + y, button: 0 }));
+        };
+        const seen = [];
+        const see = () => seen.push([part(), zone()]);
+        see();
+        const find = page.querySelector('.zoom input');
+        find.value = 37204;
+        find.dispatchEvent(new Event('change'));
+        see();
+        key('ArrowRight');
+        see();
+        key('Escape');
+        see();
+        at('pointerdown', 1, 1); at('pointerup', 1, 1);
+        see();
+        at('pointermove', 2, 2);
+        const tip = page.getElementById('tip').textContent;
+        key('Escape');
+        at('pointerdown', 1, 1); at('pointermove', 101, 1); at('pointerup', 101, 1);
+        see();
+        return { seen, tip };";
+    let found = measured(browser, &run, 1200, steps);
+    let seen: Vec<(&str, &str)> = found["seen"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|pair| (pair[0].as_str().unwrap(), pair[1].as_str().unwrap()))
+        .collect();
+    assert_eq!(seen[0], ("click or drag on the map to look closer", ""));
+    assert_eq!(seen[1].0, "zones 37,076 to 37,331");
+    assert!(
+        seen[1].1.starts_with("zone 37,204: full, 100% written; starts at 9.08 TiB; sector "),
+        "{seen:?}"
+    );
+    let half = "zone 37,205: implicitly open, 50% written; about 128 MiB of 256 MiB; starts at ";
+    assert!(seen[2].1.starts_with(half), "{seen:?}");
+    assert_eq!(seen[3].0, seen[0].0);
+    assert_eq!(seen[4], ("zones 0 to 6,984", "zone 0: empty; starts at 0 B; sector 0"));
+    assert!(found["tip"].as_str().unwrap().starts_with("zone 0"), "{found}");
+    // The squares of the whole map are two pixels wide at this width.
+    assert_eq!(seen[5].0, "zones 0 to 50");
+}
+
+#[test]
 fn chart_of_a_handful_of_requests_says_that_they_are_few() {
     let Some(browser) = browser() else { return };
     let job = ["--name=few", "--rw=write", "--zonemode=zbd", "--bs=1m", "--iodepth=1"];

@@ -49,6 +49,8 @@ struct Mode {
     /// Number of jobs without an entry of their own.
     left_out: usize,
     zone_bytes: Option<u64>,
+    /// Writable part of a zone.
+    zone_capacity: Option<u64>,
     positions: Vec<Positions>,
     zones: Vec<[u32; 3]>,
 }
@@ -115,6 +117,7 @@ fn mode(mode: &ModeReport, modes: usize) -> Mode {
         entries: entries(mode, modes),
         left_out: if mode.jobs.len() > 1 { mode.jobs.len().saturating_sub(JOBS_MAX) } else { 0 },
         zone_bytes: series.map(|series| series.device.geometry.zone_size().bytes()),
+        zone_capacity: series.map(|series| series.device.geometry.zone_capacity().bytes()),
         positions: series.map_or(Vec::new(), |series| positions(mode, series)),
         zones: zones.map_or(Vec::new(), zone_runs),
     }
