@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod calibrate;
+pub mod compare;
 mod error;
 pub mod job;
 mod jobs;

@@ -2,8 +2,8 @@
 
 use crate::commands::files::{df, dump, fsck, get, ls, mkdir, mkfs, put, rm, tar};
 use crate::commands::{
-    bench, calibrate, completions, create, help, info, man, manage, mode, mount, plugs, replay, report,
-    scrub, serve, stat, unmount, why, zone,
+    bench, calibrate, compare, completions, create, help, info, man, manage, mode, mount, plugs, replay,
+    report, scrub, serve, stat, unmount, why, zone,
 };
 use crate::defaults::fill_help;
 use crate::topics::TOPICS;
@@ -25,7 +25,10 @@ pub struct Cli {
 /// Headings of `zonal --help`, and the commands below each.
 const GROUPS: [(&str, &[&str]); 6] = [
     ("Drives", &["create", "info", "report", "reset", "open", "close", "finish", "zone"]),
-    ("Benchmarks and simulation", &["bench", "replay", "calibrate", "mode", "plugs", "stat", "why"]),
+    (
+        "Benchmarks and simulation",
+        &["bench", "compare", "replay", "calibrate", "mode", "plugs", "stat", "why"],
+    ),
     ("Files", &["mkfs", "put", "get", "cat", "ls", "mkdir", "mv", "rm", "tar", "df", "fsck", "dump"]),
     ("Mount", &["mount", "unmount", "sync", "scrub"]),
     ("Servers", &["serve"]),
@@ -79,6 +82,7 @@ pub(crate) enum Command {
     Finish(manage::Overwritten),
     #[command(mut_arg("force_mode", |force| force.visible_alias("force")))]
     Bench(bench::Bench),
+    Compare(compare::Compare),
     Calibrate(calibrate::Calibrate),
     #[command(mut_arg("force_mode", |force| force.visible_alias("force")))]
     Replay(replay::Replay),

@@ -9,7 +9,7 @@ pub(crate) fn of(command: &str) -> &'static [&'static str; 2] {
     &found.unwrap_or_else(|| panic!("{command}: a command needs two examples")).1
 }
 
-const EXAMPLES: [(&str, [&str; 2]); 35] = [
+const EXAMPLES: [(&str, [&str; 2]); 36] = [
     (
         "create",
         [
@@ -28,6 +28,13 @@ const EXAMPLES: [(&str, [&str; 2]); 35] = [
         [
             "zonal bench jobs.fio --device disk.zonal --report report.html",
             "zonal bench --device sim:smr-hdd-30t --write-mode per-zone,qd1 --name=seq --rw=write --zonemode=zbd --bs=1M --iodepth=128 --time_based --runtime=60",
+        ],
+    ),
+    (
+        "compare",
+        [
+            "zonal compare before.json after.json",
+            "zonal compare fio.json zonal.json --report comparison.html",
         ],
     ),
     (

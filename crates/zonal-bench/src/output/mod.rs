@@ -1,6 +1,7 @@
 //! Reports as text, JSON, comparison table and HTML page.
 
 mod columns;
+mod compared;
 mod html;
 mod json;
 mod quantity;
@@ -9,6 +10,7 @@ mod text;
 
 pub use columns::columns;
 pub use html::About;
+pub(crate) use html::quantities;
 pub use json::Detail;
 pub use table::{Comparison, Row};
 

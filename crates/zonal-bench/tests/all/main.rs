@@ -3,6 +3,7 @@
 
 mod any_jobs;
 mod calibrate;
+mod compare;
 mod files;
 mod job_corpus;
 mod job_every_option;

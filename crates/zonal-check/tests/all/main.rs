@@ -5,6 +5,7 @@ mod append;
 mod calibrate;
 mod cancel;
 mod cli;
+mod compare;
 mod corners;
 mod create;
 mod draw;

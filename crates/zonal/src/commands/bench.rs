@@ -220,7 +220,7 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
         return Ok(());
     }
     if let Some(path) = &arguments.report {
-        page::check(path).or_exit(Exit::Usage)?;
+        results::check_page(path).or_exit(Exit::Usage)?;
     }
     let device = device(arguments, &mut jobs).or_exit(Exit::Usage)?;
     let _files = ResultFiles::open([&arguments.json, &arguments.output, &arguments.report])?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod calibrate;
+pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod create;
 pub(crate) mod files;
@@ -38,6 +39,7 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
         Command::Close(zones) => manage::run(&zones, ZoneAction::Close, out),
         Command::Finish(arguments) => manage::run_overwriting(&arguments, ZoneAction::Finish, out),
         Command::Bench(arguments) => bench::run(&arguments, out),
+        Command::Compare(arguments) => compare::run(&arguments, out),
         Command::Calibrate(arguments) => calibrate::run(&arguments, out),
         Command::Replay(arguments) => replay::run(&arguments, out),
         Command::Mkfs(arguments) => files::mkfs::run(&arguments, out),

@@ -6,7 +6,7 @@
 use crate::exit::{Exit, Failure, OrExit};
 use anyhow::{Context, anyhow};
 use std::fs::{File, Metadata};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use zonal_io::image::is_image;
@@ -61,6 +61,21 @@ impl Drop for ResultFiles {
                 let _ = std::fs::remove_file(path);
             }
         }
+    }
+}
+
+/// Checks before a run that a page may be written to `path`: nothing is there, or a regular file.
+pub(crate) fn check_page(path: &Path) -> anyhow::Result<()> {
+    let place = || format!("{}: cannot write the report", path.display());
+    match path.metadata() {
+        Ok(found) if !found.is_file() => Err(anyhow!("not a regular file").context(place())),
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+            let found = directory.unwrap_or(Path::new(".")).metadata().with_context(place)?;
+            if found.is_dir() { Ok(()) } else { Err(anyhow!("not in a directory").context(place())) }
+        }
+        Err(error) => Err(error).with_context(place),
     }
 }
 

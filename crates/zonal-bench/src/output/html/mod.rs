@@ -9,7 +9,8 @@
 //! ([`inert`]). A content security policy forbids everything that is not part of the page.
 
 mod charts;
-mod quantities;
+mod compared;
+pub(crate) mod quantities;
 mod tables;
 mod zones;
 

@@ -1,7 +1,7 @@
 //! Numbers in the tables of the page: three digits and a unit.
 
 /// Formats `value` with a decimal prefix, as in `1.23 MB/s`.
-pub(super) fn amount(value: f64, unit: &str) -> String {
+pub(crate) fn amount(value: f64, unit: &str) -> String {
     let prefixes = ["", "k", "M", "G", "T", "P"];
     let (mut scaled, mut prefix) = (value, 0);
     // 999.7 would round to four digits.
@@ -14,7 +14,7 @@ pub(super) fn amount(value: f64, unit: &str) -> String {
 }
 
 /// Formats a time in nanoseconds, as in `8.33 ms`.
-pub(super) fn time(nanos: f64) -> String {
+pub(crate) fn time(nanos: f64) -> String {
     let units = [(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")];
     let fits = |(divisor, _): &&(f64, &str)| nanos / divisor < 999.5;
     let (divisor, unit) = units.iter().find(fits).unwrap_or(&units[3]);
@@ -22,7 +22,7 @@ pub(super) fn time(nanos: f64) -> String {
 }
 
 /// Formats a size in bytes with a binary prefix, as in `256 MiB`.
-pub(super) fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     let prefixes = ["", "Ki", "Mi", "Gi", "Ti", "Pi"];
     let (mut scaled, mut prefix) = (bytes as f64, 0);
     while scaled >= 1024.0 && prefix + 1 < prefixes.len() {
@@ -33,7 +33,7 @@ pub(super) fn size(bytes: u64) -> String {
 }
 
 /// Formats an integer with grouped thousands.
-pub(super) fn grouped(value: impl Into<u64>) -> String {
+pub(crate) fn grouped(value: impl Into<u64>) -> String {
     let text = value.into().to_string();
     let mut out = String::new();
     for (n, digit) in text.chars().enumerate() {

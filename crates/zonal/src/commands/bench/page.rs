@@ -1,25 +1,6 @@
-//! The page that `--report` asks for: where it may go, and what it says of its origin.
+//! Origin of a report page: the command line, and the profiles of the device.
 
-use anyhow::{Context, anyhow};
-use std::io::ErrorKind;
-use std::path::Path;
 use zonal_bench::About;
-
-/// Whether a page may be written to `path`: nothing is there, or a regular file. Asked before the run, so
-/// that none is in vain.
-pub(super) fn check(path: &Path) -> anyhow::Result<()> {
-    let place = || format!("{}: cannot write the report", path.display());
-    match path.metadata() {
-        Ok(found) if !found.is_file() => Err(anyhow!("not a regular file").context(place())),
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-            let found = directory.unwrap_or(Path::new(".")).metadata().with_context(place)?;
-            if found.is_dir() { Ok(()) } else { Err(anyhow!("not in a directory").context(place())) }
-        }
-        Err(error) => Err(error).with_context(place),
-    }
-}
 
 /// The command line of this process, and the profiles that its device is made of.
 pub(super) fn about(device: &str) -> About {
