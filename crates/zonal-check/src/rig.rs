@@ -217,7 +217,7 @@ impl Rig {
     /// # Panics
     /// If the volume stays busy.
     pub fn rest(&self) {
-        let rested = zonal_sim::executor::rest(&self.volume, self.now());
+        let rested = zonal_sim::executor::run_until_idle(&self.volume, self.now());
         *self.clock.lock() = rested.expect("the volume comes to rest");
     }
 

@@ -135,7 +135,7 @@ impl DeviceError {
     }
 
     /// True if the command may still be executed after this error.
-    pub const fn may_come_late(self) -> bool {
+    pub const fn may_execute_late(self) -> bool {
         matches!(self, DeviceError::TimedOut)
     }
 
@@ -469,7 +469,7 @@ mod tests {
         assert_eq!(doubtful, ["aborted", "gone", "medium", "timed-out"]);
         assert!(RequestError::Device(DeviceError::Os(5)).is_uncertain());
         assert!(!RequestError::WouldWait.is_uncertain());
-        let late: Vec<_> = DeviceError::all().filter(|e| e.may_come_late()).collect();
+        let late: Vec<_> = DeviceError::all().filter(|e| e.may_execute_late()).collect();
         assert_eq!(late, [DeviceError::TimedOut]);
     }
 }

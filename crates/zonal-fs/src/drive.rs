@@ -38,7 +38,7 @@ pub(crate) fn is_lost(answer: &RequestError) -> bool {
 
 /// True if the error means that the drive has no open or active zone to spare. The zone itself is
 /// fine.
-pub(crate) fn is_for_want_of_zones(error: &RequestError) -> bool {
+pub(crate) fn is_zone_limit_exceeded(error: &RequestError) -> bool {
     let is_resource = |error: &DeviceError| {
         matches!(error, DeviceError::Zone(ZoneError::TooManyActive | ZoneError::TooManyOpen))
     };

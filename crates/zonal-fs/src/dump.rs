@@ -19,7 +19,7 @@ use zonal_core::{RequestError, Sector, ZoneIndex};
 
 /// State of something that the metadata are expected to hold at a place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Kept<T> {
+pub enum Inspected<T> {
     /// Valid.
     Sound(T),
     /// Present but invalid.
@@ -30,9 +30,9 @@ pub enum Kept<T> {
 
 /// Location of the metadata.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Whereabouts {
+pub enum MetadataLocation {
     /// On the drive: the segments of the store, and the first block of each segment in use.
-    OnDrive(Vec<(SegmentId, Option<Kept<Begun>>)>),
+    OnDrive(Vec<(SegmentId, Option<Inspected<Begun>>)>),
     /// A file beside the drive.
     Beside,
 }
@@ -41,18 +41,18 @@ pub enum Whereabouts {
 ///
 /// # Errors
 /// If there is no superblock, or the drive cannot report its zones.
-pub fn whereabouts(drive: &Drive, waiter: &dyn Wait) -> Result<Whereabouts, MakeError> {
+pub fn metadata_location(drive: &Drive, waiter: &dyn Wait) -> Result<MetadataLocation, MakeError> {
     let SuperblockCopy { superblock, anchor } = superblocks::find(drive, waiter)?.copy;
     if superblock.metadata == Metadata::Beside {
-        return Ok(Whereabouts::Beside);
+        return Ok(MetadataLocation::Beside);
     }
     let report = drive.report(waiter)?;
     // A piece that was never used starts with zeroes, the initial contents of conventional zones on
     // most drives.
     let first = |segment, at| match drive.read(waiter, at, BLOCK_SECTORS) {
         Ok(block) if block.iter().all(|byte| *byte == 0) => None,
-        Ok(block) => Some(Kept::of(begun(&block, &superblock.uuid, segment))),
-        Err(error) => Some(Kept::Unreadable(error)),
+        Ok(block) => Some(Inspected::of(begun(&block, &superblock.uuid, segment))),
+        Err(error) => Some(Inspected::Unreadable(error)),
     };
     let piece = |n: u32| {
         let block = u64::from(COPY_BLOCKS) + u64::from(n) * u64::from(anchor.piece_blocks);
@@ -64,12 +64,14 @@ pub fn whereabouts(drive: &Drive, waiter: &dyn Wait) -> Result<Whereabouts, Make
         let described = report.get(zone.0 as usize).filter(|described| crate::scan::written(described) > 0);
         (segment, described.and_then(|described| first(segment, described.start)))
     };
-    Ok(Whereabouts::OnDrive((0..anchor.pieces).map(piece).chain(anchor.zones.iter().map(zone)).collect()))
+    Ok(MetadataLocation::OnDrive(
+        (0..anchor.pieces).map(piece).chain(anchor.zones.iter().map(zone)).collect(),
+    ))
 }
 
-impl<T> Kept<T> {
-    fn of(found: Result<T, Damage>) -> Kept<T> {
-        found.map_or_else(Kept::Damaged, Kept::Sound)
+impl<T> Inspected<T> {
+    fn of(found: Result<T, Damage>) -> Inspected<T> {
+        found.map_or_else(Inspected::Damaged, Inspected::Sound)
     }
 }
 

@@ -353,7 +353,7 @@ impl std::fmt::Display for Absent {
 impl Finding {
     /// True if a repair fixes the finding. A repair cannot recover lost data. Data in read-only
     /// zones is moved by garbage collection once the file system is mounted.
-    pub fn can_be_mended(&self) -> bool {
+    pub fn is_repairable(&self) -> bool {
         !matches!(
             self,
             Finding::Data { .. }

@@ -17,7 +17,7 @@ use crate::store::backend::file;
 use crate::store::backend::log::{self, NEW_PAGES_MIN, SEGMENTS_NEW, new_pages, plan_pieces};
 use crate::store::backend::{BackendError, Overlay, Store, StoreFile};
 use crate::store::{Rows, StoreError};
-use crate::superblocks::{self, COPY_BLOCKS, Found, Writer, check_zones};
+use crate::superblocks::{self, COPY_BLOCKS, LocatedCopy, Writer, check_zones};
 use crate::waiter::{Wait, Waiters, polling};
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::path::PathBuf;
@@ -313,7 +313,7 @@ pub fn open(
     options: MountOptions,
 ) -> Result<FileSystem, MakeError> {
     if drive.volume().info().read_only {
-        return look_because(READ_ONLY, drive, waiters, beside, options);
+        return look_with_reason(READ_ONLY, drive, waiters, beside, options);
     }
     let waiter = &*waiters();
     let found = superblocks::find(drive, waiter)?;
@@ -335,14 +335,14 @@ pub fn look(
     beside: Option<PathBuf>,
     options: MountOptions,
 ) -> Result<FileSystem, MakeError> {
-    look_because("it is open for inspection only", drive, waiters, beside, options)
+    look_with_reason("it is open for inspection only", drive, waiters, beside, options)
 }
 
 /// Like [`look`]. Changes are refused with an error that includes `why`.
 ///
 /// # Errors
 /// [`MakeError`].
-pub fn look_because(
+pub fn look_with_reason(
     why: &str,
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -405,7 +405,7 @@ pub(crate) fn open_found(
     drive: &Arc<Drive>,
     waiters: &Waiters,
     beside: Option<Beside>,
-    found: &Found,
+    found: &LocatedCopy,
     access: Access<'_>,
 ) -> Result<Rows, MakeError> {
     Ok(match access {
@@ -413,10 +413,10 @@ pub(crate) fn open_found(
             Rows::open_held(open_store(drive, waiters, beside, found)?, options.cache_bytes)?
         }
         Access::Look(options) => {
-            Rows::open(look_at_store(drive, waiters, beside, found)?, options.cache_bytes)?
+            Rows::open(open_store_read_only(drive, waiters, beside, found)?, options.cache_bytes)?
         }
         Access::Verify => {
-            let store = look_at_store(drive, waiters, beside, found)?;
+            let store = open_store_read_only(drive, waiters, beside, found)?;
             Rows::verified(store, MountOptions::default().cache_bytes)?
         }
     })
@@ -427,17 +427,17 @@ pub(crate) fn open_store(
     drive: &Arc<Drive>,
     waiters: &Waiters,
     beside: Option<Beside>,
-    found: &Found,
+    found: &LocatedCopy,
 ) -> Result<Store, MakeError> {
     Ok(Store::open(reach(drive, waiters, beside, found, OpenMode::Writing)?, found)?)
 }
 
 /// Opens the metadata store named by `found` read-only: writes stay in memory.
-pub(crate) fn look_at_store(
+pub(crate) fn open_store_read_only(
     drive: &Arc<Drive>,
     waiters: &Waiters,
     beside: Option<Beside>,
-    found: &Found,
+    found: &LocatedCopy,
 ) -> Result<Overlay<Store>, MakeError> {
     let store = Store::look(reach(drive, waiters, beside, found, OpenMode::Reading)?, found)?;
     Ok(Overlay::new(store).map_err(StoreError::from)?)
@@ -447,7 +447,7 @@ fn reach(
     drive: &Arc<Drive>,
     waiters: &Waiters,
     beside: Option<Beside>,
-    found: &Found,
+    found: &LocatedCopy,
     mode: OpenMode,
 ) -> Result<log::Access, MakeError> {
     let superblock = &found.copy.superblock;

@@ -36,7 +36,7 @@ pub enum Depth {
 
 /// Contents of a zone, in order of blocks.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum ScanItem {
     /// A unit.
     Unit {
         /// Block of the header in the zone.
@@ -94,19 +94,19 @@ pub fn zone(
     uuid: &Uuid,
     zone: &ZoneDescriptor,
     depth: Depth,
-    mut show: impl FnMut(Found),
+    mut show: impl FnMut(ScanItem),
 ) {
     let window =
         Window { drive, waiter, start: zone.start, end: written(zone), first: 0, blocks: Vec::new() };
     let mut scan = Scan { window, uuid, zone: zone.zone.0, depth };
-    let mut gap: Option<Found> = None;
+    let mut gap: Option<ScanItem> = None;
     let mut at = 0;
     while at < scan.window.end {
         let found = scan.at(at);
         at = found.end();
         match gap.as_mut().is_some_and(|gap| gap.takes(&found)) {
             true => {}
-            false if matches!(found, Found::Unit { .. }) => {
+            false if matches!(found, ScanItem::Unit { .. }) => {
                 gap.take().into_iter().for_each(&mut show);
                 show(found);
             }
@@ -116,23 +116,25 @@ pub fn zone(
     gap.into_iter().for_each(show);
 }
 
-impl Found {
+impl ScanItem {
     /// First block behind the item.
     fn end(&self) -> u32 {
         match self {
-            Found::Unit { block, header, state: UnitState::Sound | UnitState::Damaged(_), .. } => {
+            ScanItem::Unit { block, header, state: UnitState::Sound | UnitState::Damaged(_), .. } => {
                 block + 1 + header.blocks()
             }
-            Found::Unit { block, state: UnitState::Torn(blocks), .. } => block + 1 + blocks,
-            Found::Garbage { block, blocks, .. } | Found::Unreadable { block, blocks } => block + blocks,
+            ScanItem::Unit { block, state: UnitState::Torn(blocks), .. } => block + 1 + blocks,
+            ScanItem::Garbage { block, blocks, .. } | ScanItem::Unreadable { block, blocks } => {
+                block + blocks
+            }
         }
     }
 
     /// Absorbs `next`, which follows immediately, if both are gaps of the same kind.
-    fn takes(&mut self, next: &Found) -> bool {
+    fn takes(&mut self, next: &ScanItem) -> bool {
         match (self, next) {
-            (Found::Garbage { blocks, .. }, Found::Garbage { blocks: more, .. })
-            | (Found::Unreadable { blocks, .. }, Found::Unreadable { blocks: more, .. }) => {
+            (ScanItem::Garbage { blocks, .. }, ScanItem::Garbage { blocks: more, .. })
+            | (ScanItem::Unreadable { blocks, .. }, ScanItem::Unreadable { blocks: more, .. }) => {
                 *blocks += more;
                 true
             }
@@ -149,15 +151,15 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    fn at(&mut self, block: u32) -> Found {
+    fn at(&mut self, block: u32) -> ScanItem {
         match self.header(block) {
             Some(Ok(header)) => {
                 let checksum = self.window.block(block).map_or(0, Header::checksum_in);
                 let state = self.state(block, &header);
-                Found::Unit { block, header, checksum, state }
+                ScanItem::Unit { block, header, checksum, state }
             }
-            Some(Err(why)) => Found::Garbage { block, blocks: 1, why },
-            None => Found::Unreadable { block, blocks: 1 },
+            Some(Err(why)) => ScanItem::Garbage { block, blocks: 1, why },
+            None => ScanItem::Unreadable { block, blocks: 1 },
         }
     }
 

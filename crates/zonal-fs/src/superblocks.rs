@@ -19,7 +19,7 @@
 //! A partly written home counts as active. So a drive without conventional zones has to allow
 //! [`ACTIVE_MIN`] active zones.
 
-use crate::drive::{Drive, is_for_want_of_zones, is_lost as is_lost_answer};
+use crate::drive::{Drive, is_lost as is_lost_answer, is_zone_limit_exceeded};
 use crate::format::{Anchor, Metadata, STORE_ZONES_MAX, Superblock, SuperblockCopy, SuperblockError, Uuid};
 use crate::make::MakeError;
 use crate::space::open::{ACTIVE_MIN, HOMES, LimitError, OPEN_MIN};
@@ -87,7 +87,7 @@ enum Next {
 
 /// Result of a search.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct LocatedCopy {
     /// The newest copy.
     pub copy: SuperblockCopy,
     next: Next,
@@ -109,7 +109,7 @@ pub struct Candidate {
 /// # Errors
 /// [`MakeError::Superblock`] if there is none; [`MakeError::DamagedSuperblock`] if a damaged block
 /// may have been a newer copy.
-pub fn find(drive: &Drive, waiter: &dyn Wait) -> Result<Found, MakeError> {
+pub fn find(drive: &Drive, waiter: &dyn Wait) -> Result<LocatedCopy, MakeError> {
     let report = drive.report(waiter)?;
     let mut candidates = candidates(drive, waiter, &report);
     // A block that the drive failed to read may hold the newest copy.
@@ -171,7 +171,7 @@ fn is_written(zone: &ZoneDescriptor) -> bool {
 /// True if a newer copy may be in a home that no copy names yet. That is possible if the current
 /// home cannot take another update, and the other one is read-only, offline, or was written without
 /// a valid newer copy.
-fn may_be_elsewhere(found: &Found, report: &[ZoneDescriptor]) -> bool {
+fn may_be_elsewhere(found: &LocatedCopy, report: &[ZoneDescriptor]) -> bool {
     let Next::Home(home, end) = found.next else { return false };
     let other = &report[found.copy.anchor.homes[1 - home].0 as usize];
     end.is_none() && (is_lost(other) || is_written(other))
@@ -279,7 +279,7 @@ pub(crate) fn search(
     })
 }
 
-impl Found {
+impl LocatedCopy {
     /// True if the next update has a destination: the current home, the other one, or a free zone.
     pub(crate) fn takes_update(&self, report: &[ZoneDescriptor], has_free: bool) -> bool {
         let takes = |zone: ZoneIndex| !is_lost(&report[zone.0 as usize]);
@@ -294,14 +294,14 @@ impl Found {
     }
 
     /// Wraps the result of [`search`] for opening the file system.
-    pub(crate) fn of(superblock: Superblock, anchor: Anchor) -> Found {
+    pub(crate) fn of(superblock: Superblock, anchor: Anchor) -> LocatedCopy {
         let is_conventional = anchor.homes[0] == anchor.homes[1];
         let next = if is_conventional { Next::Turn(0) } else { Next::Home(1, None) };
-        Found { copy: SuperblockCopy { superblock, anchor }, next }
+        LocatedCopy { copy: SuperblockCopy { superblock, anchor }, next }
     }
 }
 
-fn find_in_turns(candidates: Vec<Candidate>) -> Result<Found, MakeError> {
+fn find_in_turns(candidates: Vec<Candidate>) -> Result<LocatedCopy, MakeError> {
     let mut best: Option<(u32, SuperblockCopy)> = None;
     let mut failure = None;
     for Candidate { block, found, .. } in candidates {
@@ -314,12 +314,12 @@ fn find_in_turns(candidates: Vec<Candidate>) -> Result<Found, MakeError> {
         }
     }
     match best {
-        Some((block, copy)) => Ok(Found { copy, next: Next::Turn(1 - block / TWINS) }),
+        Some((block, copy)) => Ok(LocatedCopy { copy, next: Next::Turn(1 - block / TWINS) }),
         None => Err(failure.expect("a drive has blocks")),
     }
 }
 
-fn find_in_homes(candidates: Vec<Candidate>, report: &[ZoneDescriptor]) -> Result<Found, MakeError> {
+fn find_in_homes(candidates: Vec<Candidate>, report: &[ZoneDescriptor]) -> Result<LocatedCopy, MakeError> {
     let mut best: Option<(ZoneIndex, u32, SuperblockCopy)> = None;
     let mut failures: Vec<(ZoneIndex, u32, MakeError)> = Vec::new();
     for Candidate { zone, block, found } in candidates {
@@ -346,7 +346,7 @@ fn find_in_homes(candidates: Vec<Candidate>, report: &[ZoneDescriptor]) -> Resul
     let is_open = described.condition.is_active()
         && pointer.is_some_and(|sectors| sectors % u64::from(BLOCK_SECTORS) == 0);
     let end = pointer.map(|sectors| (sectors / u64::from(BLOCK_SECTORS)) as u32).filter(|_| is_open);
-    Ok(Found { copy, next: Next::Home(home, end) })
+    Ok(LocatedCopy { copy, next: Next::Home(home, end) })
 }
 
 /// Returns the more informative of two errors.
@@ -367,7 +367,7 @@ fn worst(before: Option<MakeError>, error: MakeError) -> Option<MakeError> {
 fn persist(mut attempt: impl FnMut() -> Result<(), RequestError>) -> Result<(), RequestError> {
     let is_final = |error: &RequestError| {
         matches!(error, RequestError::Device(DeviceError::Gone))
-            || is_for_want_of_zones(error)
+            || is_zone_limit_exceeded(error)
             || crate::drive::lasting_condition(error).is_some()
     };
     for _ in 1..TRIES_MAX {
@@ -401,7 +401,7 @@ pub struct Writer {
 
 impl Writer {
     /// A writer that continues after the copies that were found.
-    pub fn after(found: &Found) -> Writer {
+    pub fn after(found: &LocatedCopy) -> Writer {
         let SuperblockCopy { superblock, anchor } = found.copy.clone();
         Writer { superblock, anchor, next: found.next, is_unmade: false }
     }
@@ -418,7 +418,7 @@ impl Writer {
     }
 
     /// Raises the store number to at least `number`.
-    pub(crate) fn pass(&mut self, number: u64) {
+    pub(crate) fn raise_number(&mut self, number: u64) {
         self.anchor.number = self.anchor.number.max(number);
     }
 
@@ -500,7 +500,7 @@ impl Writer {
                 Ok(()) => break,
                 Err(error) => error,
             };
-            if matches!(error, RequestError::Device(DeviceError::Gone)) || is_for_want_of_zones(&error) {
+            if matches!(error, RequestError::Device(DeviceError::Gone)) || is_zone_limit_exceeded(&error) {
                 return Err(error);
             }
             match free() {

@@ -99,7 +99,7 @@ impl Pool {
     }
 
     /// A counted thread could not be started, or has ended.
-    pub(crate) fn gone(&self) {
+    pub(crate) fn thread_ended(&self) {
         let mut rest = self.rest.lock();
         rest.all -= 1;
         self.active.fetch_sub(1, Ordering::Relaxed);

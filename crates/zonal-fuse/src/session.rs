@@ -76,7 +76,7 @@ struct Life {
 }
 
 /// Parameters of the negotiation with the kernel.
-struct How {
+struct SessionParameters {
     writeback: bool,
     threads: usize,
     /// Maximum number of pages per request.
@@ -100,8 +100,8 @@ impl Session {
             let (fs, changed, log) = (fs.clone(), changed.clone(), log.clone());
             |agreed| Box::new(Front::new(fs, front, agreed, changed, log)) as Box<dyn Serve>
         };
-        let how = How { writeback: front.writeback, threads, pages: pages_of(&fs) };
-        let session = Session::start_with(device, clock, how, (changed, log), made)?;
+        let parameters = SessionParameters { writeback: front.writeback, threads, pages: pages_of(&fs) };
+        let session = Session::start_with(device, clock, parameters, (changed, log), made)?;
         let tended = session.0.clone();
         session.0.spawn("zonal-tend", move || {
             maintain(&fs, &Polling::new(clock), &tended.changed, sync_every, &*tended.log);
@@ -120,14 +120,18 @@ impl Session {
         options: &SessionOptions,
     ) -> io::Result<Session> {
         let common = (Arc::default(), options.log.clone());
-        let how = How { writeback: options.front.writeback, threads: options.threads, pages: pages_limit() };
-        Session::start_with(device, clock, how, common, |agreed| Box::new(Least::new(work, &agreed)))
+        let parameters = SessionParameters {
+            writeback: options.front.writeback,
+            threads: options.threads,
+            pages: pages_limit(),
+        };
+        Session::start_with(device, clock, parameters, common, |agreed| Box::new(Least::new(work, &agreed)))
     }
 
     fn start_with(
         device: OwnedFd,
         clock: Clock,
-        How { writeback, threads, pages }: How,
+        SessionParameters { writeback, threads, pages }: SessionParameters,
         (changed, log): (Arc<Changed>, Log),
         make: impl FnOnce(Agreed) -> Box<dyn Serve>,
     ) -> io::Result<Session> {
@@ -240,7 +244,7 @@ impl Shared {
     /// Starts a thread, which is already counted as active.
     fn start(self: &Arc<Self>) -> io::Result<()> {
         let shared = self.clone();
-        self.spawn("zonal-fuse", move || shared.work()).inspect_err(|_| self.pool.gone())
+        self.spawn("zonal-fuse", move || shared.work()).inspect_err(|_| self.pool.thread_ended())
     }
 
     fn spawn(self: &Arc<Self>, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {

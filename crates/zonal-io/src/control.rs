@@ -47,10 +47,10 @@ mod server;
 pub use client::{
     Endpoint, ask, connections, files, info, list, plugs, scrub, set_options, set_zones, stat, zones,
 };
-pub use errands::{Attendance, Errands};
+pub use errands::{ErrandGuard, Errands};
 pub use facts::{DeviceFacts, OptionFacts, VolumeFacts, ZoneFacts};
 pub use place::directory;
-pub use server::{ControlServer, ScrubTeller, Teller};
+pub use server::{ControlServer, ScrubHandler, StatusSource};
 
 use crate::changes::ZoneSetting;
 use crate::volume::{PlugStatus, Statistics};

@@ -172,7 +172,7 @@ pub type CommandResult = Result<Output, DeviceError>;
 /// just written in several stores, which stalls until these have left the processor's store buffer.
 #[inline(always)]
 #[expect(clippy::needless_match, reason = "the same value, by other instructions")]
-pub(crate) fn made_anew(result: CommandResult) -> CommandResult {
+pub(crate) fn rebuild_result(result: CommandResult) -> CommandResult {
     match result {
         Ok(Output::Done) => Ok(Output::Done),
         Ok(Output::Appended(sector)) => Ok(Output::Appended(sector)),

@@ -165,7 +165,7 @@ pub struct Connection {
     /// Commands that shut the controller down, until their flush starts, with their shutdown
     /// numbers.
     shutdowns: Vec<(u16, u32)>,
-    wakes_others: bool,
+    needs_wake_others: bool,
     /// Time of the first poll.
     begun: Option<Nanos>,
     is_over: bool,
@@ -198,7 +198,7 @@ impl Connection {
             discarding: 0,
             disconnect: None,
             shutdowns: Vec::new(),
-            wakes_others: false,
+            needs_wake_others: false,
             begun: None,
             is_over: false,
         }
@@ -269,7 +269,7 @@ impl Connection {
     pub fn receive(&mut self, now: Nanos, mut bytes: &[u8]) {
         self.take_units(now, &mut bytes);
         if let Some(queue) = &self.queue {
-            queue.controller().hear(now);
+            queue.controller().touch(now);
         }
     }
 
@@ -601,7 +601,7 @@ impl Connection {
                     fabrics::PROPERTY_GET if queue.qid() == 0 => controller.property(offset, is_long),
                     fabrics::PROPERTY_SET if queue.qid() == 0 => {
                         // A reset or shutdown affects the controller's queues on all threads.
-                        self.wakes_others = true;
+                        self.needs_wake_others = true;
                         match controller.set_property(offset, is_long, value) {
                             Ok(PropertySet::Shutdown) => return self.begin_shutdown(now, slot),
                             set => set.map(|_| 0),
@@ -640,7 +640,7 @@ impl Connection {
         // A connection that is over takes no completions; its host waits for nothing at the device.
         let is_quiet = || self.is_over || !self.has_requests();
         if is_draining && qid > 0 && is_quiet() && queue.controller().has_drained(qid) {
-            self.wakes_others = true;
+            self.needs_wake_others = true;
             return true;
         }
         if is_draining || self.is_over || self.shutdowns.is_empty() {
@@ -678,7 +678,7 @@ impl Connection {
             Ok(Reply::Done(result)) => self.finish(now, slot, Ok(result)),
             Ok(Reply::Later) => {
                 self.command(slot).stage = CommandStage::Submitted;
-                self.wakes_others = sqe.opcode == admin::ABORT;
+                self.needs_wake_others = sqe.opcode == admin::ABORT;
             }
             Ok(Reply::Data(data)) => {
                 let len = data.len().min(self.command(slot).to_host as usize);
@@ -703,7 +703,7 @@ impl Connection {
         if !queue.controller().is_ready() {
             return self.finish(now, slot, Err(Status::SEQUENCE_ERROR));
         }
-        if target.is_floor() {
+        if target.is_baseline() {
             return self.answer(now, slot, 0);
         }
         let opcode = self.command(slot).sqe.opcode;
@@ -777,14 +777,14 @@ impl Connection {
         if self.is_over {
             return self.continue_shutdown(now);
         }
-        self.look_at_share(now);
+        self.rebalance_memory(now);
         let mut is_busy = self.wants_poll();
         self.continue_waiting(now);
-        is_busy |= self.look_at_aborts(now);
+        is_busy |= self.poll_aborts(now);
         is_busy |= self.take_ends(now);
         if let Some(queue) = self.queue.as_ref().filter(|queue| queue.qid() == 0) {
             let controller = queue.controller().clone();
-            controller.look_at_time(now);
+            controller.check_keep_alive(now);
             while let Some((cid, event)) = controller.next_event() {
                 if let Some(slot) = self.find_waiting(cid, admin::ASYNC_EVENT_REQUEST) {
                     self.finish(now, slot, event);
@@ -855,7 +855,7 @@ impl Connection {
                 }
             }
             (Some(device::Output::Zones(zones)), Then::All(op)) => {
-                return match namespace.concerned(op, &zones) {
+                return match namespace.affected_zones(op, &zones) {
                     Ok(rounds) => self.act_on_all(now, place, slot, op, rounds.into()),
                     Err(status) => self.finish(now, slot, Err(status)),
                 };
@@ -932,7 +932,7 @@ impl Connection {
             self.continue_waiting(now);
         }
         if let Some(early) = early {
-            self.tell_aborts(early, status);
+            self.complete_aborts(early, status);
         }
         // A failed write must not block the writes behind it.
         if self.writes.contains(&slot) {

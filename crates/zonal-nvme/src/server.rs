@@ -240,7 +240,7 @@ impl Server {
     }
 
     /// Returns a function that lists the connections, for threads without access to the server.
-    pub fn connections_teller(&self) -> impl Fn() -> Vec<ConnectionFacts> + Send + Sync + 'static {
+    pub fn connections_source(&self) -> impl Fn() -> Vec<ConnectionFacts> + Send + Sync + 'static {
         let shared = self.shared.clone();
         move || shared.connections()
     }
@@ -349,18 +349,18 @@ impl Thread<'_> {
                 ends_since = Some(now);
                 self.listener = None;
             }
-            self.look_at_listener(now)?;
+            self.poll_listener(now)?;
             if !polls {
                 news.arm();
             }
             let due = volume.poll(now);
-            let is_busy = self.look_at_clients(now, has_to_end);
+            let is_busy = self.poll_clients(now, has_to_end);
             if ends_since.is_some_and(|since| self.has_ended(since)) {
                 return Ok(());
             }
             events.clear();
             match is_busy || polls {
-                true => self.look_at_events(&mut events, Duration::ZERO)?,
+                true => self.poll_events(&mut events, Duration::ZERO)?,
                 false => self.wait(&mut events, due)?,
             }
             news.disarm();
@@ -392,7 +392,7 @@ impl Thread<'_> {
         {
             let until = due.map_or(until, |due| until.min(due));
             while events.is_empty() && now < until {
-                self.look_at_events(events, Duration::ZERO)?;
+                self.poll_events(events, Duration::ZERO)?;
                 now = self.now();
             }
             self.spin.end(begun, now, !events.is_empty());
@@ -400,12 +400,12 @@ impl Thread<'_> {
         match events.is_empty() {
             // News of the volume has been enabled since before the spin, so changes during it are
             // events.
-            true => self.look_at_events(events, self.sleep_until(due, now)),
+            true => self.poll_events(events, self.sleep_until(due, now)),
             false => Ok(()),
         }
     }
 
-    fn look_at_events(&self, events: &mut Vec<epoll::Event>, sleep: Duration) -> io::Result<()> {
+    fn poll_events(&self, events: &mut Vec<epoll::Event>, sleep: Duration) -> io::Result<()> {
         let sleep = Timespec::try_from(sleep).ok();
         match epoll::wait(&self.epoll, spare_capacity(events), sleep.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -484,7 +484,7 @@ impl Thread<'_> {
         Ok(epoll::modify(&self.epoll, listener, epoll::EventData::new_u64(LISTENER), what)?)
     }
 
-    fn look_at_listener(&mut self, now: Nanos) -> io::Result<()> {
+    fn poll_listener(&mut self, now: Nanos) -> io::Result<()> {
         if self.accepts_again.is_none_or(|at| at > now) {
             return Ok(());
         }
@@ -498,7 +498,7 @@ impl Thread<'_> {
         let set_up = || {
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
-            vanished::look_after(&stream)?;
+            vanished::enable_keepalive(&stream)?;
             epoll::add(&self.epoll, &stream, data, watched)?;
             stream.local_addr()
         };
@@ -522,16 +522,16 @@ impl Thread<'_> {
     }
 
     /// Handles completions and sends output. Returns true if there was anything to do.
-    fn look_at_clients(&mut self, now: Nanos, has_to_end: bool) -> bool {
+    fn poll_clients(&mut self, now: Nanos, has_to_end: bool) -> bool {
         let mut is_busy = false;
         let mut wakes_others = false;
         let mut lost = Vec::new();
         for (&place, client) in &mut self.clients {
             is_busy |= client.connection.poll(now);
-            wakes_others |= client.look_at_end(now);
+            wakes_others |= client.poll_closing(now);
             self.has_sent |= client.write();
             is_busy |= client.connection.wants_poll();
-            wakes_others |= client.connection.takes_wake();
+            wakes_others |= client.connection.take_wake_others();
             client.gauge.set(&mut client.connection);
             client.watch(&self.epoll, place);
             if client.is_lost || has_to_end && client.is_done() {
@@ -565,7 +565,7 @@ impl Client {
 
     /// Starts to close a connection that is over, and drops it at the deadline. Returns true when
     /// closing starts, as other connections of the controller may wait for that.
-    fn look_at_end(&mut self, now: Nanos) -> bool {
+    fn poll_closing(&mut self, now: Nanos) -> bool {
         match self.closes_until {
             Some(until) => self.is_lost |= until <= now,
             None if self.connection.is_over() => {

@@ -20,11 +20,11 @@
 //! A task's memory is lent to the volume and returned with the answer. In addition, a command that
 //! compares or fills takes up to 256 KiB, and a step of a report up to 512 KiB.
 
-use crate::disk::{Begun, Disk, Invocation};
+use crate::disk::{Disk, Invocation, Started};
 use crate::sense::Sense;
 use crate::status::{self, Failure};
 use crate::wire::Cdb;
-use crate::work::{Memory, Next, Work, memory};
+use crate::work::{Memory, Step, Work, memory};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use zonal_core::{Nanos, Op};
@@ -125,13 +125,13 @@ impl TaskQueue {
         let data_in_len = memory.data_in.len();
         let invocation = Invocation { cdb: &cdb, data_out: &memory.data_out, data_in_len, is_reissued };
         match self.disk.begin(lun, &invocation) {
-            Ok(Begun::Done(transferred)) => self.answer(tag, memory, Ok(transferred)),
-            Ok(Begun::Data(mut data, len)) => {
+            Ok(Started::Done(transferred)) => self.answer(tag, memory, Ok(transferred)),
+            Ok(Started::Data(mut data, len)) => {
                 data.truncate(len as usize);
                 let put = memory::put(&mut memory.data_in, 0, &data);
                 self.answer(tag, memory, Ok(put as u32));
             }
-            Ok(Begun::Working(work)) => self.run(now, tag, memory, work),
+            Ok(Started::Working(work)) => self.run(now, tag, memory, work),
             Err(failure) => self.answer(tag, memory, Err(failure)),
         }
     }
@@ -211,17 +211,17 @@ impl TaskQueue {
     fn advance(&mut self, now: Nanos, index: usize, mut task: Box<RunningTask>, end: Option<Completion>) {
         let next = task.work.step(&self.disk, &mut task.memory, end);
         let result = match next {
-            Next::Ask(request) if task.cancelled.is_some() => {
-                task.work.leave(&mut task.memory, request);
+            Step::Ask(request) if task.cancelled.is_some() => {
+                task.work.abandon(&mut task.memory, request);
                 Err(Failure::Aborted)
             }
-            Next::Ask(request) => {
+            Step::Ask(request) => {
                 task.is_of_whole = request.op == Op::ResetAll;
                 let inbox = if task.is_of_whole { &self.whole } else { &self.inbox };
                 self.running[index] = Some(task);
                 return self.disk.part().submit(now, inbox.channel(), request.token(index as u64));
             }
-            Next::End(result) => result,
+            Step::End(result) => result,
         };
         // End the withdrawal before another task can reuse the index.
         drop(task.cancelled.take());

@@ -8,7 +8,7 @@
 //!   any time.
 //! - The writes of a zone arrive in ascending order without gaps and complete in that order;
 //!   durable ones complete in order among themselves.
-//! - There are no more concurrent writes at the drive than the write mode allows ([`Company`]).
+//! - There are no more concurrent writes at the drive than the write mode allows ([`Concurrency`]).
 //! - The head does one thing at a time, and does not jump without a seek.
 //! - Time does not run backwards, and every completion belongs to a command.
 
@@ -18,7 +18,7 @@ use zonal_core::{Geometry, Nanos, Sector, ZoneIndex};
 
 /// Writes allowed at the drive at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Company {
+pub enum Concurrency {
     /// Any number, as in modes `direct`, `pipelined` and `append`.
     Many,
     /// One per zone, as in `per-zone` and `zone-lock`.
@@ -27,13 +27,13 @@ pub enum Company {
     Drive,
 }
 
-impl Company {
+impl Concurrency {
     /// Parses the value of the option `checked`.
-    pub fn from_name(name: &str) -> Option<Company> {
+    pub fn from_name(name: &str) -> Option<Concurrency> {
         match name {
-            "many" => Some(Company::Many),
-            "zone" => Some(Company::Zone),
-            "drive" => Some(Company::Drive),
+            "many" => Some(Concurrency::Many),
+            "zone" => Some(Concurrency::Zone),
+            "drive" => Some(Concurrency::Drive),
             _ => None,
         }
     }
@@ -52,7 +52,7 @@ struct InZone {
 pub struct Checked {
     model: Box<dyn Model>,
     geometry: Geometry,
-    company: Company,
+    concurrency: Concurrency,
     now: Nanos,
     commands: HashMap<Tag, Job>,
     zones: HashMap<ZoneIndex, InZone>,
@@ -79,13 +79,13 @@ fn spent(totals: &Totals) -> Span {
 
 impl Checked {
     /// Checks `model`, a drive with `geometry`.
-    pub fn new(model: Box<dyn Model>, geometry: Geometry, company: Company) -> Checked {
+    pub fn new(model: Box<dyn Model>, geometry: Geometry, concurrency: Concurrency) -> Checked {
         Checked {
             seen: model.totals(),
             head: model.head(),
             model,
             geometry,
-            company,
+            concurrency,
             now: Nanos(0),
             commands: HashMap::new(),
             zones: HashMap::new(),
@@ -113,16 +113,16 @@ impl Checked {
         of_zone.unanswered.push_back((tag, job.fua));
         self.writes += 1;
         self.submitted += u64::from(job.sectors);
-        let together = match self.company {
-            Company::Many => 1,
-            Company::Zone => of_zone.unanswered.len(),
-            Company::Drive => self.writes,
+        let together = match self.concurrency {
+            Concurrency::Many => 1,
+            Concurrency::Zone => of_zone.unanswered.len(),
+            Concurrency::Drive => self.writes,
         };
         assert!(together == 1, "{together} writes are at the drive together, the last in {zone:?}");
     }
 
     /// A command completes.
-    fn leaves(&mut self, tag: Tag) {
+    fn completed(&mut self, tag: Tag) {
         let job = self.commands.remove(&tag);
         let job = job.unwrap_or_else(|| panic!("an answer to {tag}, which is no command at the drive"));
         if writes(&job) {
@@ -138,15 +138,15 @@ impl Checked {
     }
 
     /// Checks the model's totals after each of its events.
-    fn look(&mut self, at: Nanos) {
+    fn check_totals(&mut self, at: Nanos) {
         let totals = self.model.totals();
         assert_eq!(totals.submitted, self.submitted, "sectors of writes that were submitted");
         assert_eq!(totals.submitted, totals.written + totals.held, "sectors written and held: {totals:?}");
-        self.look_at_head(at, &totals);
+        self.check_head(at, &totals);
         self.seen = totals;
     }
 
-    fn look_at_head(&mut self, at: Nanos, totals: &Totals) {
+    fn check_head(&mut self, at: Nanos, totals: &Totals) {
         let busy = spent(totals) - spent(&self.seen);
         if busy > 0 {
             assert!(
@@ -185,7 +185,7 @@ impl Model for Checked {
             self.zones.entry(self.geometry.zone_of(job.sector)).or_default().next = None;
         }
         self.model.submit(now, tag, job);
-        self.look(now);
+        self.check_totals(now);
     }
 
     fn run(&mut self, now: Nanos, answered: &mut dyn FnMut(Nanos, Tag)) {
@@ -196,11 +196,11 @@ impl Model for Checked {
             let mut answers = std::mem::take(&mut self.answers);
             self.model.run(at, &mut |at, tag| answers.push((at, tag)));
             for (at, tag) in answers.drain(..) {
-                self.leaves(tag);
+                self.completed(tag);
                 answered(at, tag);
             }
             self.answers = answers;
-            self.look(at);
+            self.check_totals(at);
             if at == now {
                 break;
             }

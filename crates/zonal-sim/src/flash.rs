@@ -120,7 +120,7 @@ impl FlashDrive {
     }
 
     /// Transfers the data of a read to the host.
-    fn bring(&mut self, now: Nanos, sectors: u32) -> Nanos {
+    fn transfer_read(&mut self, now: Nanos, sectors: u32) -> Nanos {
         serve(&mut self.link_back, now, Service { fixed: 0, ..self.options.link }.time(sectors))
     }
 
@@ -167,7 +167,7 @@ impl Model for FlashDrive {
         while let Some((at, (tag, event))) = self.events.pop(now) {
             match event {
                 Event::Sensed(sectors) => {
-                    let here = self.bring(at, sectors);
+                    let here = self.transfer_read(at, sectors);
                     self.answer(here, tag, 0);
                 }
                 Event::Answered(sectors) => {

@@ -19,7 +19,7 @@ mod registry;
 pub mod smr;
 mod timed;
 
-pub use checked::{Checked, Company};
+pub use checked::{Checked, Concurrency};
 pub use executor::{Executor, Timeline};
 pub use model::{Job, Model, Tag, Totals};
 pub use profile::{Profile, ProfileError, Quantity, Standing};

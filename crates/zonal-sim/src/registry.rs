@@ -1,6 +1,6 @@
 //! Registration of `sim:PROFILE` and the wrapper `timing:PROFILE+`.
 
-use crate::{Checked, Company, Model, Profile, Timed};
+use crate::{Checked, Concurrency, Model, Profile, Timed};
 use std::sync::Arc;
 use zonal_core::Geometry;
 use zonal_io::device::Device;
@@ -45,10 +45,10 @@ pub fn register(registry: &mut Registry) {
     });
 }
 
-fn model(profile: &Profile, checked: Option<Company>, geometry: Geometry) -> Box<dyn Model> {
+fn model(profile: &Profile, checked: Option<Concurrency>, geometry: Geometry) -> Box<dyn Model> {
     let model = profile.model(geometry);
     match checked {
-        Some(company) => Box::new(Checked::new(model, geometry, company)),
+        Some(concurrency) => Box::new(Checked::new(model, geometry, concurrency)),
         None => model,
     }
 }
@@ -56,7 +56,7 @@ fn model(profile: &Profile, checked: Option<Company>, geometry: Geometry) -> Box
 /// Parsed options of a device's name.
 struct Options {
     profile: Profile,
-    checked: Option<Company>,
+    checked: Option<Concurrency>,
     keeps_data: bool,
 }
 
@@ -68,11 +68,11 @@ fn options(part: &Part<'_>) -> Result<Options, NameError> {
     let mut changes = changes.map_err(|word| part.refused(format!("{word:?} is not key=value")))?;
     let mut taken = |own: &str| changes.extract_if(.., |(key, _)| *key == own).last().map(|(_, word)| word);
     let (checked, keep) = (taken("checked"), taken("keep"));
-    let company = |word| {
-        Company::from_name(word)
+    let concurrency = |word| {
+        Concurrency::from_name(word)
             .ok_or_else(|| part.refused(format!("checked={word}: use many, zone or drive")))
     };
-    let checked = checked.map(company).transpose()?;
+    let checked = checked.map(concurrency).transpose()?;
     let keeps_data = match keep {
         None | Some("none") => false,
         Some("data") => true,

@@ -143,7 +143,7 @@ impl Control {
     ///
     /// # Errors
     /// Errors of the kernel.
-    pub fn order_apart(&mut self, command: u32, device: u32, data: u64) -> io::Result<()> {
+    pub fn command_in_child(&mut self, command: u32, device: u32, data: u64) -> io::Result<()> {
         let mut kept = [self.file.as_raw_fd(), self.ring.as_raw_fd()];
         kept.sort_unstable();
         // SAFETY: the child only makes system calls until it exits, and takes no lock and no
@@ -176,10 +176,10 @@ impl Control {
     /// # Errors
     /// Errors of the kernel.
     pub fn delete(&mut self, device: u32) -> io::Result<()> {
-        match self.order_apart(wire::control::DELETE_LATER, device, 0) {
+        match self.command_in_child(wire::control::DELETE_LATER, device, 0) {
             // Older driver, which waits for the files to be closed.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::OPNOTSUPP) => {
-                self.order_apart(wire::control::DELETE, device, 0)
+                self.command_in_child(wire::control::DELETE, device, 0)
             }
             ended => ended,
         }

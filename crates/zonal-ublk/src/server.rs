@@ -71,7 +71,7 @@ struct Shared {
 /// allocate memory, the kernel does not wait for dirty pages of a disk, which in turn would wait
 /// for these threads. A server calls this before it opens its device, because the device's threads
 /// write as well. No effect without `CAP_SYS_RESOURCE`.
-pub fn serve_the_kernels_memory() {
+pub fn set_io_flusher() {
     let _ = rustix::process::configure_io_flusher_behavior(true);
 }
 
@@ -89,7 +89,7 @@ impl UblkServer {
     /// users.
     ///
     /// Here and in [`UblkServer::join`], driver commands that wait for requests of the disk are
-    /// issued from a forked process: see [`Control::order_apart`].
+    /// issued from a forked process: see [`Control::command_in_child`].
     ///
     /// # Errors
     /// [`UblkError`].
@@ -100,7 +100,7 @@ impl UblkServer {
         has_to_end: Arc<AtomicBool>,
     ) -> Result<UblkServer, UblkError> {
         let mut control = Control::open()?;
-        serve_the_kernels_memory();
+        set_io_flusher();
         let info = volume.info();
         let parameters = parameters::of(info, volume.append_sectors_max(), options.read_only)?;
         let mark = takeover::mark_of(info);
@@ -134,7 +134,7 @@ impl UblkServer {
             });
             let command = if is_new { wire::control::START } else { wire::control::END_RECOVERY };
             let threads = threads.begin(&shared).and_then(|threads| {
-                control.order_apart(command, facts.device, std::process::id().into())?;
+                control.command_in_child(command, facts.device, std::process::id().into())?;
                 Ok(threads)
             });
             Ok((shared, threads.map_err(UblkError::refused("the start of its disk"))?))
@@ -158,7 +158,7 @@ impl UblkServer {
     }
 
     /// Returns a function that lists the number of kernel requests in flight per hardware queue.
-    pub fn in_flight_teller(&self) -> impl Fn() -> Vec<u32> + Send + Sync + 'static {
+    pub fn in_flight_source(&self) -> impl Fn() -> Vec<u32> + Send + Sync + 'static {
         let in_flight = self.shared.in_flight.clone();
         move || in_flight.iter().map(|in_flight| in_flight.load(Ordering::Relaxed)).collect()
     }
@@ -177,7 +177,7 @@ impl UblkServer {
             return Err(first_end(self.threads));
         }
         // The threads complete requests meanwhile, and end with the disk.
-        let mut result = self.control.order_apart(wire::control::STOP, self.device, 0);
+        let mut result = self.control.command_in_child(wire::control::STOP, self.device, 0);
         if result.is_err() && !self.threads.iter().all(JoinHandle::is_finished) {
             return result;
         }

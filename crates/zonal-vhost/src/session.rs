@@ -140,7 +140,7 @@ impl Session {
         }
         let acknowledges = message.flags & NEED_REPLY != 0 && self.protocol_features & REPLY_ACK != 0;
         let request = message.request;
-        match self.obey(&mut message) {
+        match self.execute(&mut message) {
             Ok(mut outcome) => {
                 if acknowledges && outcome.reply.is_none() && outcome.awaits_base.is_none() {
                     outcome.reply = Some(number(request, 0));
@@ -178,16 +178,16 @@ impl Session {
         changes
     }
 
-    fn obey(&mut self, message: &mut Message) -> Result<Outcome, ProtocolError> {
+    fn execute(&mut self, message: &mut Message) -> Result<Outcome, ProtocolError> {
         let request = message.request;
         if !takes_descriptors(request) {
             message.no_descriptors()?;
         }
         match request {
-            request::GET_FEATURES => Ok(told(number(request, FEATURES))),
-            request::GET_PROTOCOL_FEATURES => Ok(told(number(request, FEATURES_OF_PROTOCOL))),
-            request::GET_QUEUES => Ok(told(number(request, u64::from(QUEUES_MAX)))),
-            request::GET_SLOTS => Ok(told(number(request, REGIONS_MAX as u64))),
+            request::GET_FEATURES => Ok(with_reply(number(request, FEATURES))),
+            request::GET_PROTOCOL_FEATURES => Ok(with_reply(number(request, FEATURES_OF_PROTOCOL))),
+            request::GET_QUEUES => Ok(with_reply(number(request, u64::from(QUEUES_MAX)))),
+            request::GET_SLOTS => Ok(with_reply(number(request, REGIONS_MAX as u64))),
             request::SET_FEATURES => {
                 self.features = message.number_of(FEATURES | FEATURES_TOLERATED)?;
                 Ok(Outcome::default())
@@ -277,7 +277,7 @@ fn takes_descriptors(request: u32) -> bool {
     )
 }
 
-fn told(reply: Reply) -> Outcome {
+fn with_reply(reply: Reply) -> Outcome {
     Outcome { reply: Some(reply), ..Outcome::default() }
 }
 

@@ -124,8 +124,7 @@ impl Fitter<'_> {
         let starts = kind.starts(start, self.runs, self.measured);
         let mut best = f64::INFINITY;
         let normalise = |point: &mut Point| kind.normalise(point);
-        let mut search =
-            Search::new(kind.axes(), budget, &normalise).content_with(kind.error_enough().powi(2));
+        let mut search = Search::new(kind.axes(), budget, &normalise).stop_at(kind.error_enough().powi(2));
         search.run(starts, &mut |point| {
             if self.failure.is_some() {
                 return f64::INFINITY;

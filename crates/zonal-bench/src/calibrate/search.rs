@@ -79,7 +79,7 @@ impl<'a> Search<'a> {
 
     /// Stops the search at a point that costs no more than this.
     #[must_use]
-    pub fn content_with(mut self, cost: f64) -> Search<'a> {
+    pub fn stop_at(mut self, cost: f64) -> Search<'a> {
         self.enough = cost;
         self
     }

@@ -33,7 +33,7 @@ pub struct IgnoredUse {
     /// Reason why it is ignored.
     pub reason: &'static str,
     /// True if the user should be warned.
-    pub is_told: bool,
+    pub warns: bool,
 }
 
 /// A value replaced by an override, at one location.
@@ -284,7 +284,7 @@ fn apply_one(draft: &mut Draft, setting: &Setting, ignored: &mut Vec<IgnoredUse>
                 origin: origin.clone(),
                 name: option.name,
                 reason: option.reason,
-                is_told: option.told.is_with(given),
+                warns: option.warn.is_with(given),
             });
         }
         Table::Refused(option) if option.neutral.contains(&given) && value.is_some() => {}

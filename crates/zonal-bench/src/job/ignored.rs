@@ -21,13 +21,13 @@ pub struct Ignored {
     /// Values that are refused nevertheless.
     pub except: Option<Except>,
     /// Condition for a warning.
-    pub told: Told,
+    pub warn: Warn,
 }
 
 /// Condition for a warning about an ignored option: it asks for output that will be missing, or for
 /// another way to measure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub enum Warn {
     /// No warning is needed.
     Never,
     /// For every value.
@@ -36,13 +36,13 @@ pub enum Told {
     With(&'static str),
 }
 
-impl Told {
+impl Warn {
     /// True if this value deserves a warning.
     pub(super) fn is_with(self, given: &str) -> bool {
         match self {
-            Told::Never => false,
-            Told::Always => true,
-            Told::With(value) => given == value,
+            Warn::Never => false,
+            Warn::Always => true,
+            Warn::With(value) => given == value,
         }
     }
 }
@@ -57,12 +57,12 @@ pub struct Except {
 }
 
 pub(super) const fn value(name: &'static str, reason: &'static str) -> Ignored {
-    Ignored { name, aliases: &[], form: Form::Value, reason, except: None, told: Told::Never }
+    Ignored { name, aliases: &[], form: Form::Value, reason, except: None, warn: Warn::Never }
 }
 
 /// An option that names an output file which is not written.
 const fn output(name: &'static str) -> Ignored {
-    Ignored { told: Told::Always, ..value(name, NO_LOGS) }
+    Ignored { warn: Warn::Always, ..value(name, NO_LOGS) }
 }
 
 pub(super) const fn flag(name: &'static str, reason: &'static str) -> Ignored {
@@ -82,13 +82,13 @@ pub(super) const IGNORED: &[Ignored] = &[
     value("allow_file_create", NO_LAYOUT),
     value("allow_mounted_write", "a device in use is always refused"),
     value("block_error_percentiles", "it counts trims, which are refused"),
-    Ignored { told: Told::With("1"), ..value("buffered", OWN_PATH) },
+    Ignored { warn: Warn::With("1"), ..value("buffered", OWN_PATH) },
     value("bwavgtime", NO_LOGS),
     value("clocksource", OWN_CLOCK),
     value("create_fsync", NO_LAYOUT),
     value("create_on_open", NO_LAYOUT),
     value("create_serialize", NO_LAYOUT),
-    Ignored { told: Told::With("0"), ..value("direct", OWN_PATH) },
+    Ignored { warn: Warn::With("0"), ..value("direct", OWN_PATH) },
     Ignored {
         aliases: &["disable_bw"],
         ..value("disable_bw_measurement", "bandwidth is computed from the totals, at no cost")
@@ -192,7 +192,7 @@ mod tests {
         let asks = |option: &&Ignored| option.name.starts_with("write_") && option.name.ends_with("_log");
         let asking: Vec<&Ignored> = ignored().filter(asks).collect();
         assert_eq!(asking.len(), 4);
-        assert!(asking.iter().all(|option| option.told == Told::Always), "{asking:?}");
+        assert!(asking.iter().all(|option| option.warn == Warn::Always), "{asking:?}");
     }
 
     #[test]

@@ -48,7 +48,7 @@ pub use blocks::{BlockMix, BlockShare, PerDirection};
 pub use environment::{Environment, Files};
 pub use error::{JobError, Limit, Origin, ValueError};
 pub use file::{Change, IgnoredUse, Job, JobFile};
-pub use ignored::{Except, Ignored, Told};
+pub use ignored::{Except, Ignored, Warn};
 pub use limits::*;
 pub use options::{Form, Supported, supported};
 pub use pace::{Pace, RateProcess, ThinkBlocks};

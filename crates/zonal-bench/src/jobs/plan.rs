@@ -56,7 +56,7 @@ pub struct WorkerPlan {
     /// Seed of its generators.
     pub seed: u64,
     /// True if no other worker of its round writes to its zones.
-    pub is_alone: bool,
+    pub is_exclusive: bool,
     /// True if it follows fio's rule of zone ownership and shares zones with another worker that
     /// does.
     pub holds_zones: bool,
@@ -100,7 +100,7 @@ impl WorkerPlan {
     /// Identity with which it opens zones.
     pub fn opener(&self) -> Opener {
         let max = self.spec.job_max_open_zones.unwrap_or(0);
-        Opener { worker: self.number as u32, max, is_alone: self.is_alone }
+        Opener { worker: self.number as u32, max, is_exclusive: self.is_exclusive }
     }
 
     /// True if its block sizes are random.
@@ -157,7 +157,7 @@ impl Plan {
         check_logs(&plan.workers)?;
         for round in plan.rounds.clone() {
             check_buffers(&plan.workers[round.clone()])?;
-            mark_lonely(&mut plan.workers[round]);
+            mark_exclusive(&mut plan.workers[round]);
         }
         Ok(plan)
     }
@@ -166,7 +166,7 @@ impl Plan {
 impl Plan {
     /// Sets the rules by which workers share zones. fio has no zone appends, so its rule does not
     /// apply to them.
-    pub fn keep_to(&mut self, rules: HostRules, mode: WriteMode) {
+    pub fn set_rules(&mut self, rules: HostRules, mode: WriteMode) {
         let is_kept = rules == HostRules::Fio && mode != WriteMode::Append;
         for round in self.rounds.iter().filter(|_| is_kept) {
             let workers = &mut self.workers[round.clone()];
@@ -243,7 +243,7 @@ fn resolve(
         total_sectors: if spec.time_based { u64::MAX } else { total },
         is_amount_given: spec.io_size != Extent::Fill,
         seed,
-        is_alone: false,
+        is_exclusive: false,
         holds_zones: false,
         iolog: spec.write_iolog.as_ref().map(PathBuf::from),
         is_tiling: is_tiling(write_sectors, info),
@@ -555,13 +555,13 @@ fn check_logs(workers: &[WorkerPlan]) -> Result<(), Misfit> {
 }
 
 /// Marks the workers that share no zone with another writer.
-fn mark_lonely(workers: &mut [WorkerPlan]) {
+fn mark_exclusive(workers: &mut [WorkerPlan]) {
     let sharing = sharing(workers, WorkerPlan::writes_zones);
     for worker in workers.iter_mut().filter(|worker| worker.writes_zones()) {
-        worker.is_alone = true;
+        worker.is_exclusive = true;
     }
     for index in sharing {
-        workers[index].is_alone = false;
+        workers[index].is_exclusive = false;
     }
 }
 

@@ -86,7 +86,7 @@ fn target(is_floor: bool) -> Arc<Target> {
     let identity = Identity::from_bytes([7; 16]).expect("not nil");
     let options = TargetOptions::new(identity);
     let target = Target::new(Arc::new(volume), options).expect("the zones fit namespaces");
-    Arc::new(if is_floor { target.floor() } else { target })
+    Arc::new(if is_floor { target.baseline() } else { target })
 }
 
 /// Transport between the host and the target.

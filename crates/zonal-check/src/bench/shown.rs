@@ -126,11 +126,11 @@ fn vhost(is_read: bool, count: u64) {
             begun += 1;
         }
         driver.publish();
-        queue.turn(NOW, false);
+        queue.run_once(NOW, false);
         let mut left = DEPTH;
         while left > 0 {
             volume.poll(NOW);
-            queue.turn(NOW, false);
+            queue.run_once(NOW, false);
             left -= driver.take();
         }
     }

@@ -287,7 +287,7 @@ fn campaign(seed: u64, mode: WriteMode, tally: &mut Tally) {
             }
         }
     }
-    zonal_sim::executor::rest(&volume, now).unwrap();
+    zonal_sim::executor::run_until_idle(&volume, now).unwrap();
     let ends = ends.lock();
     assert_eq!(ends.len(), submitted.len(), "seed {seed}, {mode}: requests left: {:?}", volume.plugs());
     let (mut least, mut most) = (0, 0);

@@ -2,7 +2,7 @@
 
 use super::holding::{Held, Holding, Leaving};
 use super::options::{BudgetError, Fill, Options, Policy, Refusal, WriterClass};
-use super::slots::{Lack, Slots, Tally, When};
+use super::slots::{Horizon, MissingSlot, Slots, Tally};
 use super::victims::Victims;
 use super::waiters::{Arrival, Waiters, WaitingZone};
 use crate::device::{Limits, Needs};
@@ -30,9 +30,9 @@ pub enum BudgetStep {
     /// [`Acquired::Granted`]; or it became full, read-only or offline, and its writes can be
     /// refused without slots.
     Wake(ZoneIndex),
-    /// Close this zone and report the result with [`Budget::became`], even if that failed.
+    /// Close this zone and report the result with [`Budget::set_condition`], even if that failed.
     Close(ZoneIndex),
-    /// Finish this zone and report the result with [`Budget::became`], even if that failed.
+    /// Finish this zone and report the result with [`Budget::set_condition`], even if that failed.
     Finish(ZoneIndex),
 }
 
@@ -77,7 +77,7 @@ pub struct Budget {
 
 impl Budget {
     /// Creates a budget without holders. Report zones that are open or closed already with
-    /// [`Budget::became`].
+    /// [`Budget::set_condition`].
     ///
     /// # Errors
     /// The number of classes is invalid, or their minimums exceed the limits.
@@ -158,7 +158,7 @@ impl Budget {
         self.woken.retain(|woken| *woken != zone);
         let arrival = self.tick();
         self.change(zone, class, |h| h.waiting = Some((arrival, now)));
-        self.stand_in_line(zone);
+        self.enqueue(zone);
         self.grant();
         self.granted_or_refused(zone)
     }
@@ -180,7 +180,7 @@ impl Budget {
 
     /// Ends a write of `zone`, successful or not. `fill` is the amount known to be written.
     ///
-    /// A zone that is full now must still be reported with [`Budget::became`].
+    /// A zone that is full now must still be reported with [`Budget::set_condition`].
     ///
     /// # Panics
     /// If no write of the zone was in flight.
@@ -201,7 +201,7 @@ impl Budget {
     ///
     /// # Panics
     /// If the zone is not open although a write is in flight.
-    pub fn became(&mut self, zone: ZoneIndex, condition: ZoneCondition, fill: Fill) {
+    pub fn set_condition(&mut self, zone: ZoneIndex, condition: ZoneCondition, fill: Fill) {
         let held = Held::of(condition);
         let used = self.tick();
         let before = self.zones.get(&zone).copied().unwrap_or(Holding::new(WriterClass(0)));
@@ -232,7 +232,7 @@ impl Budget {
         }
         match before.waiting {
             Some(_) if needs_none => self.woken.push_back(zone),
-            Some(_) => self.stand_in_line(zone),
+            Some(_) => self.enqueue(zone),
             None => {}
         }
         self.grant();
@@ -313,7 +313,7 @@ impl Budget {
 
     /// Adds a waiting zone to the line, unless it is being closed or finished: its needs are known
     /// only after that.
-    fn stand_in_line(&mut self, zone: ZoneIndex) {
+    fn enqueue(&mut self, zone: ZoneIndex) {
         let holding = &self.zones[&zone];
         if let (Some((arrival, _)), None) = (holding.waiting, holding.leaving) {
             self.waiters.insert(holding.class, holding.needs(), WaitingZone { arrival, zone });
@@ -337,7 +337,8 @@ impl Budget {
     fn servable(&self) -> Option<(WriterClass, WaitingZone)> {
         let first = |class: WriterClass| {
             let mut heads = self.waiters.heads(class);
-            let (waiter, _) = heads.find(|&(_, needs)| self.slots.lack(class, needs, When::Now).is_none())?;
+            let (waiter, _) =
+                heads.find(|&(_, needs)| self.slots.missing_slot(class, needs, Horizon::Now).is_none())?;
             Some((class, waiter))
         };
         self.slots.classes().filter_map(first).min_by_key(|(_, waiter)| waiter.arrival)
@@ -360,14 +361,14 @@ impl Budget {
     /// victim.
     fn stuck(&self, class: WriterClass) -> Option<ZoneIndex> {
         let (waiter, needs) = self.waiters.heads(class).next()?;
-        self.slots.lack(class, needs, When::AtBest)?;
+        self.slots.missing_slot(class, needs, Horizon::BestCase)?;
         let has_victim = self.victim(class, needs).is_some();
         (!has_victim).then_some(waiter.zone)
     }
 
     fn victim(&self, class: WriterClass, needs: Needs) -> Option<(ZoneIndex, Leaving)> {
-        let lack = self.slots.lack(class, needs, When::Now)?;
-        self.victims.choose(&self.slots, class, lack)
+        let missing = self.slots.missing_slot(class, needs, Horizon::Now)?;
+        self.victims.choose(&self.slots, class, missing)
     }
 
     /// Removes a zone from the line.
@@ -375,10 +376,11 @@ impl Budget {
         let Holding { class, waiting, .. } = self.zones[&zone];
         let needs = self.zones[&zone].needs();
         let (arrival, _) = waiting.expect("who is refused was in line");
-        let lack = self.slots.lack(class, needs, When::Now);
+        let missing = self.slots.missing_slot(class, needs, Horizon::Now);
         self.waiters.remove(class, arrival);
         self.change(zone, class, |h| h.waiting = None);
-        let holders = self.holders().filter(|h| h.open || lack == Some(Lack::Active)).map(|h| h.zone);
+        let holders =
+            self.holders().filter(|h| h.open || missing == Some(MissingSlot::Active)).map(|h| h.zone);
         let refusal = Refusal { zone, holders: holders.collect() };
         self.grant();
         refusal

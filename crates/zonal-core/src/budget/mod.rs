@@ -12,10 +12,11 @@
 //! granted, start the write with [`Budget::write_started`], or give it up with [`Budget::cancel`].
 //! A zone is safe from being closed only while one of its writes has started and not ended, not
 //! while its writes merely wait in a queue. Report every change of a condition with
-//! [`Budget::became`]. After each of these calls, apply [`Budget::next`] until it returns `None`.
-//! Call [`Budget::expire`] from time to time, after writers notified of completions have had a
-//! chance to continue. A caller that cannot report each write calls [`Budget::observe`] instead,
-//! for all zones that hold slots, before acquiring a slot and before applying the next action.
+//! [`Budget::set_condition`]. After each of these calls, apply [`Budget::next`] until it returns
+//! `None`. Call [`Budget::expire`] from time to time, after writers notified of completions have
+//! had a chance to continue. A caller that cannot report each write calls [`Budget::observe`]
+//! instead, for all zones that hold slots, before acquiring a slot and before applying the next
+//! action.
 //!
 //! # Order
 //! - Between classes, a slot open to several of them goes to the zone that arrived first. Slots
@@ -69,7 +70,7 @@ mod waiters;
 
 pub use holders::Holders;
 pub use ledger::{Acquired, Budget, BudgetStep, Holder, Waiting};
-pub use observe::Seen;
+pub use observe::Activity;
 pub use options::{BudgetError, Fill, Options, Policy, Refusal, WriterClass};
 
 #[cfg(test)]

@@ -9,12 +9,12 @@
 use super::holding::Held;
 use super::ledger::Budget;
 use super::options::{Fill, WriterClass};
-use super::slots::When;
+use super::slots::Horizon;
 use crate::units::ZoneIndex;
 
 /// Observed activity of a zone that holds an open slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Seen {
+pub enum Activity {
     /// Writes are in flight or waiting.
     Busy,
     /// No activity.
@@ -27,14 +27,14 @@ impl Budget {
     /// Records an observation of `zone`. Returns true if the zone is busy: writes are in flight or
     /// waiting, or it was written since the last observation, or it is being closed or finished.
     /// Has no effect on a zone that holds no open slot or is being closed or finished.
-    pub fn observe(&mut self, zone: ZoneIndex, seen: Seen, fill: Fill) -> bool {
+    pub fn observe(&mut self, zone: ZoneIndex, activity: Activity, fill: Fill) -> bool {
         let Some(&known) = self.zones.get(&zone) else { return false };
         if known.held != Held::Open || known.leaving.is_some() {
             return known.leaving.is_some();
         }
         let moved = fill.written != known.written;
-        let busy = seen == Seen::Busy || moved;
-        let stuck = seen == Seen::Stuck;
+        let busy = activity == Activity::Busy || moved;
+        let stuck = activity == Activity::Stuck;
         if moved || known.writes != busy.into() || known.stuck != stuck || busy && known.reserved.is_some() {
             let used = if busy { self.tick() } else { known.used };
             self.change_known(zone, |h| {
@@ -47,7 +47,8 @@ impl Budget {
         busy
     }
 
-    /// Declares `zone` quiet, whatever was observed before. Call it before [`Budget::became`].
+    /// Declares `zone` quiet, whatever was observed before. Call it before
+    /// [`Budget::set_condition`].
     pub fn quiet(&mut self, zone: ZoneIndex) {
         if self.zones.contains_key(&zone) {
             self.change_known(zone, |h| h.writes = 0);
@@ -71,7 +72,7 @@ impl Budget {
         let known = self.zones.get(&zone);
         let needs = known.map_or(crate::device::Needs::ActiveAndOpen, |h| h.needs());
         let class = known.map_or(class, |h| h.class);
-        self.slots.lack(class, needs, When::Now).is_some()
+        self.slots.missing_slot(class, needs, Horizon::Now).is_some()
     }
 
     /// True if no zone waits and [`Budget::next`] has no wake-up to return.

@@ -39,30 +39,30 @@ impl Tally {
     }
 
     /// Open slots still held once zones being closed or finished are.
-    pub fn open_that_stay(&self) -> u32 {
+    pub fn open_remaining(&self) -> u32 {
         self.open - self.closing - self.finishing_open
     }
 
     /// Active slots still held once zones being finished are.
-    pub fn active_that_stay(&self) -> u32 {
+    pub fn active_remaining(&self) -> u32 {
         self.active - self.finishing
     }
 }
 
 /// Missing slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Lack {
+pub(super) enum MissingSlot {
     Active,
     Open,
 }
 
 /// Point in time at which slots are counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum When {
+pub(super) enum Horizon {
     Now,
     /// In the best case: once every zone with a write is full, and every zone being closed or
     /// finished is.
-    AtBest,
+    BestCase,
 }
 
 #[derive(Debug)]
@@ -96,20 +96,20 @@ impl Slots {
 
     /// Returns the slot of `needs` that a zone of `class` lacks. The active one is checked first,
     /// as on the drive.
-    pub fn lack(&self, class: WriterClass, needs: Needs, when: When) -> Option<Lack> {
+    pub fn missing_slot(&self, class: WriterClass, needs: Needs, when: Horizon) -> Option<MissingSlot> {
         let Limits { open_max, active_max } = self.limits;
         let active = |t: &Tally| match when {
-            When::Now => t.active,
-            When::AtBest => t.active_that_stay() - t.busy,
+            Horizon::Now => t.active,
+            Horizon::BestCase => t.active_remaining() - t.busy,
         };
         let open = |t: &Tally| match when {
-            When::Now => t.open,
-            When::AtBest => t.open_that_stay() - t.busy,
+            Horizon::Now => t.open,
+            Horizon::BestCase => t.open_remaining() - t.busy,
         };
         match needs {
             Needs::Nothing => None,
-            Needs::ActiveAndOpen if !self.has_room(active_max, class, active) => Some(Lack::Active),
-            _ if !self.has_room(open_max, class, open) => Some(Lack::Open),
+            Needs::ActiveAndOpen if !self.has_room(active_max, class, active) => Some(MissingSlot::Active),
+            _ if !self.has_room(open_max, class, open) => Some(MissingSlot::Open),
             _ => None,
         }
     }
@@ -125,11 +125,11 @@ impl Slots {
 
     /// True if closing or finishing a zone of class `victim` makes room for `class`. It does not if
     /// the slot would be reserved for the victim's class.
-    pub fn may_evict(&self, victim: WriterClass, class: WriterClass, lack: Lack) -> bool {
+    pub fn may_evict(&self, victim: WriterClass, class: WriterClass, missing: MissingSlot) -> bool {
         let (tally, minimum) = (self.tally(victim), self.minimums[victim.index()]);
-        let stay = match lack {
-            Lack::Active => tally.active_that_stay(),
-            Lack::Open => tally.open_that_stay(),
+        let stay = match missing {
+            MissingSlot::Active => tally.active_remaining(),
+            MissingSlot::Open => tally.open_remaining(),
         };
         victim == class || stay > minimum
     }

@@ -2,7 +2,7 @@
 
 use super::holding::{Holding, Leaving};
 use super::options::{Policy, WriterClass};
-use super::slots::{Lack, Slots};
+use super::slots::{MissingSlot, Slots};
 use crate::units::ZoneIndex;
 use std::collections::BTreeSet;
 
@@ -55,20 +55,25 @@ impl Victims {
     ///
     /// To free an open slot, a zone is closed if possible. An active slot is freed only by a
     /// finish, preferably of a closed zone, because an open one may be in use again soon.
-    pub fn choose(&self, slots: &Slots, class: WriterClass, lack: Lack) -> Option<(ZoneIndex, Leaving)> {
+    pub fn choose(
+        &self,
+        slots: &Slots,
+        class: WriterClass,
+        missing: MissingSlot,
+    ) -> Option<(ZoneIndex, Leaving)> {
         let close = |c: &Candidates| c.close.first().copied();
         let finish_open = |c: &Candidates| c.finish_open.first().copied();
         let finish_closed = |c: &Candidates| c.finish_closed.first().copied();
         let closing = |zone| (zone, Leaving::Closing);
         let finishing = |zone| (zone, Leaving::Finishing);
-        match lack {
-            Lack::Open => self
-                .oldest(slots, class, lack, close)
+        match missing {
+            MissingSlot::Open => self
+                .oldest(slots, class, missing, close)
                 .map(closing)
-                .or_else(|| self.oldest(slots, class, lack, finish_open).map(finishing)),
-            Lack::Active => self
-                .oldest(slots, class, lack, finish_closed)
-                .or_else(|| self.oldest(slots, class, lack, finish_open))
+                .or_else(|| self.oldest(slots, class, missing, finish_open).map(finishing)),
+            MissingSlot::Active => self
+                .oldest(slots, class, missing, finish_closed)
+                .or_else(|| self.oldest(slots, class, missing, finish_open))
                 .map(finishing),
         }
     }
@@ -77,10 +82,10 @@ impl Victims {
         &self,
         slots: &Slots,
         class: WriterClass,
-        lack: Lack,
+        missing: MissingSlot,
         first: impl Fn(&Candidates) -> Option<(u64, ZoneIndex)>,
     ) -> Option<ZoneIndex> {
-        let eligible = slots.classes().filter(|&victim| slots.may_evict(victim, class, lack));
+        let eligible = slots.classes().filter(|&victim| slots.may_evict(victim, class, missing));
         let oldest = eligible.filter_map(|victim| first(&self.classes[victim.index()])).min();
         oldest.map(|(_, zone)| zone)
     }

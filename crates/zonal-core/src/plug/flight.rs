@@ -48,7 +48,7 @@ impl std::fmt::Debug for FlightRecord {
 
 impl<T> Queue<T> {
     /// Starts a record, unless there is one. Must be called before the first call that makes the
-    /// pointer unknown: [`Queue::fail`], [`Queue::distrust`], [`Queue::unsettle`].
+    /// pointer unknown: [`Queue::fail`], [`Queue::invalidate_pointer`], [`Queue::unsettle`].
     pub fn begin_flight(&mut self) {
         if self.flight.is_none() {
             let begin = self.describe();
@@ -489,8 +489,8 @@ impl Player {
                 fates.push(Fate { at, sectors, error: self.denied, decision: Decision::GiveUp, covered: 0 });
                 nothing()
             }
-            ["doubt"] => show_word(&queue.doubt(word)),
-            ["distrust"] => show_word(&queue.distrust(word)),
+            ["doubt"] => show_word(&queue.invalidate_report(word)),
+            ["distrust"] => show_word(&queue.invalidate_pointer(word)),
             ["managed", pointer] if word.frozen() => show_word(&queue.managed(word, pointer.parse().ok())),
             ["hold"] => show_word(&queue.hold(word, &mut out)),
             ["pause"] => show_word(&queue.pause(word)),

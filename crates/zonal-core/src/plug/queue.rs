@@ -213,7 +213,7 @@ impl<T> Queue<T> {
                 if let RequestKind::Write(WriteKind::At(place) | WriteKind::Alone(place), _) = item.kind
                     && place >= word.pointer()
                 {
-                    queue.lose(place);
+                    queue.record_loss(place);
                 }
                 cancelled.push(item.token);
             }
@@ -298,7 +298,7 @@ impl<T> Queue<T> {
     }
 
     /// Records the loss of the data at `place`, on which waiting writes may depend.
-    pub(super) fn lose(&mut self, place: u32) {
+    pub(super) fn record_loss(&mut self, place: u32) {
         self.lost_at = Some(self.lost_at.map_or(place, |lost_at| lost_at.min(place)));
     }
 
@@ -476,19 +476,19 @@ impl<T> Queue<T> {
 
     /// Marks the pointer as unknown because the caller has reason to doubt it. The device is asked
     /// again, even if the last report failed.
-    pub fn distrust(&mut self, word: Word) -> Word {
-        let distrust = |queue: &mut Queue<T>| {
+    pub fn invalidate_pointer(&mut self, word: Word) -> Word {
+        let invalidate = |queue: &mut Queue<T>| {
             queue.inquiry.renew();
             word.recovering()
         };
-        self.noted(word, || "distrust".to_owned(), distrust, flight::show_word)
+        self.noted(word, || "distrust".to_owned(), invalidate, flight::show_word)
     }
 
-    /// As [`Queue::distrust`], and also discards a report in progress, which may be outdated: the
-    /// device is asked once more. It is asked even after an intervening reset or finish, which
-    /// determines only the pointer.
-    pub fn doubt(&mut self, word: Word) -> Word {
-        let doubt = |queue: &mut Queue<T>| {
+    /// As [`Queue::invalidate_pointer`], and also discards a report in progress, which may be
+    /// outdated: the device is asked once more. It is asked even after an intervening reset or
+    /// finish, which determines only the pointer.
+    pub fn invalidate_report(&mut self, word: Word) -> Word {
+        let invalidate = |queue: &mut Queue<T>| {
             queue.inquiry.renew();
             if let Inquiry::Report { is_outdated } = &mut queue.inquiry {
                 *is_outdated = true;
@@ -496,7 +496,7 @@ impl<T> Queue<T> {
             queue.changed = true;
             word.recovering()
         };
-        self.noted(word, || "doubt".to_owned(), doubt, flight::show_word)
+        self.noted(word, || "doubt".to_owned(), invalidate, flight::show_word)
     }
 
     /// Completes a reset or finish. `pointer` is the zone's pointer if it succeeded.

@@ -301,7 +301,7 @@ struct PlacedWrites {
 impl PlacedWrites {
     fn position<T>(&self, f: &Failed<T>) -> Position {
         let pointer = self.facts.pointer;
-        if let Some(position) = unusual(&self.facts) {
+        if let Some(position) = position_by_condition(&self.facts) {
             return position;
         }
         if f.end() < pointer {
@@ -331,7 +331,7 @@ impl PlacedWrites {
 }
 
 /// State of a zone in which the pointer is meaningless.
-fn unusual(facts: &ZoneFacts) -> Option<Position> {
+fn position_by_condition(facts: &ZoneFacts) -> Option<Position> {
     match facts.class {
         ZoneClass::ReadOnly => Some(Position::ReadOnly),
         ZoneClass::Offline => Some(Position::Offline),
@@ -377,7 +377,7 @@ impl NativeAppends {
     }
 
     fn position(&self, class: ErrorClass, facts: &ZoneFacts) -> Position {
-        if let Some(position) = unusual(facts) {
+        if let Some(position) = position_by_condition(facts) {
             position
         } else if self.short {
             if facts.pointer == 0 { Position::Empty } else { Position::Below }

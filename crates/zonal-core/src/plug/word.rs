@@ -158,7 +158,7 @@ impl Word {
 
     /// True if a chain may continue; see [`Queue::follow`](super::Queue::follow).
     #[inline]
-    pub const fn chain_goes_on(self) -> bool {
+    pub const fn chain_may_continue(self) -> bool {
         self.0 & (WANTS_QUIET | RECOVERS) == 0
     }
 
@@ -195,13 +195,15 @@ impl Word {
     /// True if a command could be issued now, judging by the word alone.
     #[inline]
     pub const fn is_issuable(self, rules: &Rules) -> bool {
-        self.waits() && !self.frozen() && (self.appending() || !self.brings_news(rules.writes_in_flight_max))
+        self.waits()
+            && !self.frozen()
+            && (self.appending() || !self.completion_resumes(rules.writes_in_flight_max))
     }
 
     /// True if a completion in flight will let the zone continue. Otherwise that is up to the next
     /// thread to use the zone.
     #[inline]
-    pub const fn brings_news(self, writes_in_flight_max: u32) -> bool {
+    pub const fn completion_resumes(self, writes_in_flight_max: u32) -> bool {
         self.in_flight() >= writes_in_flight_max || self.0 & (ISSUING | ALONE) != 0
     }
 
@@ -214,7 +216,7 @@ impl Word {
     #[inline(always)]
     pub fn admit(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Admission {
         if self.0 & (WAITS | ISSUING | ALONE | NO_SLOT | (3 << CLASS_SHIFT)) != 0 {
-            return self.admit_unusual(kind, sectors, rules);
+            return self.admit_slow(kind, sectors, rules);
         }
         if self.in_flight() != 0 && !self.has_room(kind, rules) {
             return Admission::Wait;
@@ -234,7 +236,7 @@ impl Word {
                 self.appending() && self.in_flight() < rules.appends_in_flight_max
             }
             WriteKind::At(_) | WriteKind::Append => {
-                !self.appending() && !self.brings_news(rules.writes_in_flight_max)
+                !self.appending() && !self.completion_resumes(rules.writes_in_flight_max)
             }
             WriteKind::Alone(_) => false,
         }
@@ -248,7 +250,7 @@ impl Word {
     }
 
     #[cold]
-    fn admit_unusual(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Admission {
+    fn admit_slow(self, kind: WriteKind, sectors: u32, rules: &Rules) -> Admission {
         let zone = rules.zone;
         match self.class() {
             ZoneClass::ReadOnly => Admission::Refuse(RequestError::ZoneReadOnly { zone }),

@@ -18,7 +18,7 @@ pub use row::{
 };
 pub use superblock::{Metadata, SUPERBLOCK_BYTES, Superblock, SuperblockError, fuzz_superblock};
 pub use unit::{
-    DATA_BLOCKS_MAX, HEADER_BYTES, Header, NUMBERS_END, NUMBERS_PASSED, Record, UnitError, fuzz_header,
+    DATA_BLOCKS_MAX, HEADER_BYTES, Header, NUMBERS_END, NUMBERS_SKIPPED, Record, UnitError, fuzz_header,
 };
 
 /// Version of the format. File systems of other versions are refused.

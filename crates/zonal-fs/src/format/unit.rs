@@ -70,7 +70,7 @@ const PATH_BYTES: usize = 16;
 
 /// Numbers skipped by each opening of the file system: more than are ever drawn between two
 /// commits.
-pub const NUMBERS_PASSED: u64 = 1 << 32;
+pub const NUMBERS_SKIPPED: u64 = 1 << 32;
 
 /// Upper bound of numbers, exclusive. Reaching it would take a billion openings of the file system.
 pub const NUMBERS_END: u64 = 1 << 62;
@@ -123,7 +123,7 @@ pub struct Header {
     /// number.
     pub sequence: u64,
     /// Number at which the file system was opened. A unit with a sequence among the
-    /// [`NUMBERS_PASSED`] numbers from here on is in no commit and is ignored.
+    /// [`NUMBERS_SKIPPED`] numbers from here on is in no commit and is ignored.
     pub since: u64,
     /// Zone that the unit was written for.
     pub zone: u32,

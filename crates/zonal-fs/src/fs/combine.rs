@@ -23,7 +23,7 @@ use super::waiting::WaitsFor;
 use super::write_buffer::BufferedTail;
 use crate::BLOCK_BYTES;
 use crate::format::{HEADER_BYTES, Header};
-use crate::space::open::Wish;
+use crate::space::open::PlacementRequest;
 use crate::space::{Lifetime, Reservation};
 use crate::waiter::Wait;
 use std::ops::Range;
@@ -130,7 +130,7 @@ impl Shared {
         let most = self.unit_blocks() - 1;
         let (carried, mut unit) = {
             let mut core = self.core.lock();
-            let number = match core.takes_up(ino, &range, end) {
+            let number = match core.begin_write(ino, &range, end) {
                 Ok(number) => number,
                 Err(error) => {
                     core.space.lock().credit.give_back(room);
@@ -232,11 +232,11 @@ impl Shared {
         core.combined.taken -= 1;
         unit.room.into_iter().for_each(|room| core.space.lock().credit.give_back(room));
         for carried in &unit.pieces {
-            core.leaves_combined(carried.ino);
+            core.piece_left(carried.ino);
             core.lose(carried, Lost::NoZone);
-            core.let_go(carried.ino);
+            core.drop_if_unused(carried.ino);
         }
-        core.tell_of_room(self);
+        core.notify_room(self);
         match result {
             // Reported by the sync of each file.
             Err(FsError::NoSpace) => Ok(()),
@@ -248,17 +248,17 @@ impl Shared {
     fn send_some(&self, waiter: &dyn Wait, unit: &mut CombinedUnit) -> Result<(), FsError> {
         // Space for new rows was reserved by the writes.
         self.admit(waiter, Touched::Changed)?;
-        self.leave_out_gone(unit);
+        self.drop_deleted(unit);
         let Some(first) = unit.pieces.first() else { return Ok(()) };
-        let wish = Wish::of_many(unit.hint);
+        let request = PlacementRequest::of_many(unit.hint);
         let (mut core, Placed { opened, blocks }) =
-            self.place_by(waiter, first.ino, |_| Ok(wish), unit.blocks)?;
+            self.place_by(waiter, first.ino, |_| Ok(request), unit.blocks)?;
         if let Some(room) = &mut unit.room {
             core.space.lock().spend_on_unit(room, blocks)?;
         }
         let (now, later) = core.split(std::mem::take(&mut unit.pieces), blocks);
         for carried in &now {
-            core.leaves_combined(carried.ino);
+            core.piece_left(carried.ino);
         }
         if now.len() > 1 {
             core.statistics.combined_units += 1;
@@ -279,7 +279,7 @@ impl Shared {
     }
 
     /// Drops the pieces of deleted files.
-    fn leave_out_gone(&self, unit: &mut CombinedUnit) {
+    fn drop_deleted(&self, unit: &mut CombinedUnit) {
         let kept = {
             let core = self.core.lock();
             let mut at = 0;
@@ -331,14 +331,14 @@ impl Core {
     fn put_back_combined(&mut self, unit: CombinedUnit) {
         if !self.room.is_empty() {
             let pieces = &unit.pieces;
-            self.room.tell(|what| pieces.iter().any(|piece| what == WaitsFor::File(piece.ino)));
+            self.room.wake_all(|what| pieces.iter().any(|piece| what == WaitsFor::File(piece.ino)));
         }
         self.combined.taken -= 1;
         self.combined.here.push(unit);
     }
 
     /// Notes that a piece of a file has left its combined unit.
-    fn leaves_combined(&mut self, ino: u64) {
+    fn piece_left(&mut self, ino: u64) {
         if let Some(mut node) = self.nodes.here(ino) {
             node.combined = node.combined.saturating_sub(1);
         }

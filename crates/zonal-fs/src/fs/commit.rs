@@ -18,7 +18,7 @@ impl Shared {
     pub(super) fn commit(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         let target = {
             let core = self.lock();
-            core.check_alive()?;
+            core.check_writable()?;
             let is_clean = core.rows.changes() == 0 && core.space.lock().is_clean();
             core.rows.number() - u64::from(is_clean)
         };
@@ -29,7 +29,7 @@ impl Shared {
         loop {
             let mut sealed = None;
             let core = self.lock_when(waiter, WaitsFor::Commit, |core| {
-                core.check_alive()?;
+                core.check_writable()?;
                 if core.committed >= target {
                     return Ok(true);
                 }
@@ -54,7 +54,7 @@ impl Shared {
         let result = result.and_then(|()| self.shrink_store());
         let mut core = self.lock();
         core.is_committing = false;
-        core.room.tell(|what| what == WaitsFor::Commit);
+        core.room.wake_all(|what| what == WaitsFor::Commit);
         core.step_may_help();
         match result {
             Ok(()) => {
@@ -64,7 +64,7 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
-                core.die(&error);
+                core.make_read_only(&error);
                 Err(error)
             }
         }
@@ -81,7 +81,7 @@ impl Shared {
                 node.announced = None;
                 node.failure.take()
             });
-            core.let_go(ino);
+            core.drop_if_unused(ino);
             failure
         };
         self.commit(waiter)?;
@@ -123,7 +123,7 @@ impl Shared {
     fn lock_when_completed(&self, waiter: &dyn Wait, ino: u64) -> Result<CoreGuard<'_>, FsError> {
         let mark = self.core.lock().next_sequence;
         self.lock_file_when(waiter, ino, |core| {
-            core.check_alive()?;
+            core.check_writable()?;
             Ok(core.nodes.here(ino).is_none_or(|node| !node.in_flight.has_before(mark)))
         })
     }

@@ -12,7 +12,7 @@
 use super::beginnings::Beginnings;
 use super::combine::CombinedUnits;
 use super::create::Names;
-use super::destroy::GoneFiles;
+use super::destroy::DeletedFiles;
 use super::error::FsError;
 use super::files::FileCounter;
 use super::gc::Collection;
@@ -197,7 +197,7 @@ impl CoreLock {
 
 impl CoreGuard<'_> {
     /// Releases the lock before taking it again at once, but hands it to a waiting thread first.
-    pub(super) fn let_others_in(mut self) {
+    pub(super) fn yield_to_waiters(mut self) {
         self.lets_others_in = true;
     }
 }
@@ -219,7 +219,7 @@ impl DerefMut for CoreGuard<'_> {
 impl Drop for CoreGuard<'_> {
     fn drop(&mut self) {
         self.core.rows.publish();
-        self.core.tell_of_space();
+        self.core.notify_space();
         self.bells.0 = self.core.room.take_bells();
         if self.lets_others_in {
             MutexGuard::bump(self.core.guard_mut());
@@ -236,7 +236,7 @@ pub(super) struct Core {
     pub(super) nodes: Arc<Nodes>,
     pub(super) readers: Arc<Readers>,
     pub(super) known: KnownFiles,
-    pub(super) gone: GoneFiles,
+    pub(super) deleted: DeletedFiles,
     /// Write buffers of open files.
     pub(super) write_buffers: WriteBuffers,
     /// Combined units being filled.
@@ -256,11 +256,11 @@ pub(super) struct Core {
     /// Zone being collected, while no step works on it.
     pub(super) collection: Option<Collection>,
     /// True if garbage collection found no space for copies and no zone has become free since.
-    pub(super) gc_is_helpless: bool,
+    pub(super) gc_has_no_space: bool,
     /// First data loss since the last sync of the whole file system.
     pub(super) lost: Option<(u64, super::error::Lost)>,
     /// Reason for refusing all changes.
-    pub(super) dead: Option<String>,
+    pub(super) read_only: Option<String>,
     /// Scheduling of files that wait to send.
     pub(super) turns: Turns,
     /// Threads that wait for any of this.
@@ -278,10 +278,10 @@ impl Shared {
         }
         for answer in answers {
             if let Err(error) = self.take_answer(&mut core, answer) {
-                core.die(&error);
+                core.make_read_only(&error);
             }
         }
-        self.tell_of_answers(&mut core);
+        self.notify_answers(&mut core);
         // The caller compares rows that it has read without the lock with the published ones.
         core.rows.publish();
         core
@@ -308,9 +308,9 @@ impl Shared {
 
     /// Notifies the threads affected by processed answers. Those that wait for a file have been
     /// notified already.
-    fn tell_of_answers(&self, core: &mut Core) {
-        core.room.tell(|what| what == WaitsFor::Units);
-        core.tell_of_room(self);
+    fn notify_answers(&self, core: &mut Core) {
+        core.room.wake_all(|what| what == WaitsFor::Units);
+        core.notify_room(self);
         core.step_may_help();
     }
 
@@ -344,16 +344,16 @@ impl Shared {
 
 impl Core {
     /// Refuses all changes from now on.
-    pub(super) fn die(&mut self, error: &FsError) {
-        self.die_of(error.to_string());
+    pub(super) fn make_read_only(&mut self, error: &FsError) {
+        self.make_read_only_because(error.to_string());
     }
 
-    /// Like [`Core::die`], with a reason.
-    pub(super) fn die_of(&mut self, why: String) {
+    /// Like [`Core::make_read_only`], with a reason.
+    pub(super) fn make_read_only_because(&mut self, why: String) {
         self.nodes.refuse_changes();
         self.names.revoke();
-        self.dead.get_or_insert(why);
-        self.room.tell(|_| true);
+        self.read_only.get_or_insert(why);
+        self.room.wake_all(|_| true);
     }
 
     /// Notes a change that may give garbage collection something to do.
@@ -362,14 +362,14 @@ impl Core {
     }
 
     /// Notifies the threads with answered tickets.
-    fn tell_of_space(&mut self) {
+    fn notify_space(&mut self) {
         if self.room.is_empty() {
             return;
         }
         let space = self.space.lock();
         if space.credit.has_answers() {
             let is_answered = |ticket| space.credit.is_answered(ticket);
-            self.room.tell(|what| matches!(what, WaitsFor::Space(ticket) if is_answered(ticket)));
+            self.room.wake_all(|what| matches!(what, WaitsFor::Space(ticket) if is_answered(ticket)));
         }
     }
 
@@ -382,12 +382,12 @@ impl Core {
     }
 
     /// Notifies the thread that is next to get room, if there is any.
-    pub(super) fn tell_of_room(&mut self, shared: &Shared) {
+    pub(super) fn notify_room(&mut self, shared: &Shared) {
         if self.room.is_empty() || !self.has_room(shared) {
             return;
         }
         let next = self.turns.next();
-        self.room.tell_one(|what| match what {
+        self.room.wake_one(|what| match what {
             WaitsFor::Room(Some(ino)) => next.is_none_or(|next| next == ino),
             WaitsFor::Room(None) => true,
             _ => false,
@@ -395,8 +395,8 @@ impl Core {
     }
 
     /// Returns an error if changes are refused.
-    pub(super) fn check_alive(&self) -> Result<(), FsError> {
-        self.dead.clone().map_or(Ok(()), |why| Err(FsError::ReadOnly(why)))
+    pub(super) fn check_writable(&self) -> Result<(), FsError> {
+        self.read_only.clone().map_or(Ok(()), |why| Err(FsError::ReadOnly(why)))
     }
 
     /// Removes blocks of a file from its map and frees them.

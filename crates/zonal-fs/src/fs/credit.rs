@@ -80,10 +80,10 @@ impl Shared {
         let mut seat = Seat::new(self, waiter, WaitsFor::Space(ticket.number()));
         loop {
             let mut core = self.lock();
-            if let Err(dead) = core.check_alive() {
+            if let Err(error) = core.check_writable() {
                 core.space.lock().credit.abandon(ticket);
                 seat.leave(&mut core);
-                return Err(dead);
+                return Err(error);
             }
             let answer = self.space.lock().credit.state(ticket);
             match answer {

@@ -35,14 +35,14 @@ const ONLY_ATTRIBUTES: u64 = u64::MAX;
 
 /// Deleted files with blocks or attributes left.
 #[derive(Default, Debug)]
-pub(super) struct GoneFiles {
+pub(super) struct DeletedFiles {
     /// Files with their first possible block, or [`ONLY_ATTRIBUTES`].
     line: VecDeque<(u64, u64)>,
     /// Number of files ever queued.
     came: u64,
 }
 
-impl GoneFiles {
+impl DeletedFiles {
     fn add(&mut self, ino: u64, block: u64) {
         self.line.push_back((ino, block));
         self.came += 1;
@@ -110,9 +110,9 @@ pub(super) fn attributes_of_piece(rows: &impl View, ino: u64) -> Result<(Vec<Vec
 }
 
 /// Rows and extents to delete with a file.
-pub(super) struct End {
+pub(super) struct Deletion {
     ino: u64,
-    /// Next block to free later, as in [`GoneFiles`].
+    /// Next block to free later, as in [`DeletedFiles`].
     next: Option<u64>,
     extents: Vec<Mapped>,
     keys: Vec<Vec<u8>>,
@@ -121,27 +121,27 @@ pub(super) struct End {
 
 impl Core {
     /// Deletes all rows of a file that is neither named nor in use. If there are many extents or
-    /// attributes, most are left for [`Shared::free_gone`]. Changes nothing if any row is
+    /// attributes, most are left for [`Shared::free_deleted`]. Changes nothing if any row is
     /// unreadable.
     pub(super) fn destroy(&mut self, ino: u64) -> Result<(), FsError> {
-        let end = self.plan_end(ino)?;
-        self.carry_out(end)
+        let end = self.plan_deletion(ino)?;
+        self.apply_deletion(end)
     }
 
     /// Reads everything that has to be deleted with a file.
-    pub(super) fn plan_end(&self, ino: u64) -> Result<End, FsError> {
+    pub(super) fn plan_deletion(&self, ino: u64) -> Result<Deletion, FsError> {
         let next = end_of_piece(&self.rows, ino, 0)?;
         let extents = map::extents(&self.rows, ino, &(0..next.unwrap_or(u64::MAX)))?;
         let has_row = self.rows.get(&key::inode(ino))?.is_some();
         let (mut keys, has_more) = attributes_of_piece(&self.rows, ino)?;
         keys.extend([key::inode(ino), key::target(ino)]);
         let next = next.or(has_more.then_some(ONLY_ATTRIBUTES));
-        Ok(End { ino, next, extents, keys, has_row })
+        Ok(Deletion { ino, next, extents, keys, has_row })
     }
 
     /// Deletes the rows and extents of a file.
-    pub(super) fn carry_out(&mut self, end: End) -> Result<(), FsError> {
-        let End { ino, next, extents, keys, has_row } = end;
+    pub(super) fn apply_deletion(&mut self, end: Deletion) -> Result<(), FsError> {
+        let Deletion { ino, next, extents, keys, has_row } = end;
         self.unmap_found(ino, &(0..next.unwrap_or(u64::MAX)), extents)?;
         // A deleted file may have left its orphan row.
         if has_row {
@@ -151,11 +151,11 @@ impl Core {
         match next {
             Some(block) => {
                 self.rows.put(key::orphan(ino), Vec::new());
-                self.gone.add(ino, block);
+                self.deleted.add(ino, block);
             }
             None => self.rows.delete(key::orphan(ino)),
         }
-        self.room.tell(|what| matches!(what, WaitsFor::File(of) | WaitsFor::Hold(of) if of == ino));
+        self.room.wake_all(|what| matches!(what, WaitsFor::File(of) | WaitsFor::Hold(of) if of == ino));
         if let Some(node) = self.nodes.remove(ino) {
             self.drop_write_buffer(node.write_buffer);
             node.zone.into_iter().for_each(|zone| self.space.lock().open.leave(zone));
@@ -190,11 +190,11 @@ impl Core {
     /// Frees a piece of the first file in the queue. A file with unreadable rows leaves the queue:
     /// the next mount tries again.
     pub(super) fn free_piece_of_gone(&mut self) -> Result<(), FsError> {
-        let Some((ino, block)) = self.gone.line.pop_front() else { return Ok(()) };
+        let Some((ino, block)) = self.deleted.line.pop_front() else { return Ok(()) };
         match self.free_piece(ino, block)? {
             // Garbage collection cannot have mapped copies to the freed range: a copy only replaces
             // blocks that the file still has.
-            Some(next) => self.gone.line.push_front((ino, next)),
+            Some(next) => self.deleted.line.push_front((ino, next)),
             None => self.rows.delete(key::orphan(ino)),
         }
         Ok(())
@@ -204,15 +204,15 @@ impl Core {
 impl Shared {
     /// Frees the rest of all files queued before `mark` was taken. With a waiter, observes the
     /// limit of uncommitted changes.
-    pub(super) fn free_gone(&self, mark: Option<u64>, waiter: Option<&dyn Wait>) -> Result<(), FsError> {
+    pub(super) fn free_deleted(&self, mark: Option<u64>, waiter: Option<&dyn Wait>) -> Result<(), FsError> {
         let Some(came) = mark else { return Ok(()) };
         loop {
             let next = {
                 let core = self.core.lock();
-                if core.gone.left() >= came {
+                if core.deleted.left() >= came {
                     return Ok(());
                 }
-                core.gone.line.front().copied()
+                core.deleted.line.front().copied()
             };
             if let Some((ino, block)) = next {
                 // Reads the rows of the piece before taking the lock.
@@ -224,7 +224,7 @@ impl Shared {
             }
             let mut core = self.lock();
             let freed = core.free_piece_of_gone();
-            core.let_others_in();
+            core.yield_to_waiters();
             freed?;
         }
     }
@@ -243,12 +243,12 @@ impl Shared {
         }
         for piece in pieces(&self.reader, ino, blocks)?.into_iter().rev() {
             self.admit(waiter, Touched::Changed)?;
-            self.look_at_map(ino, &piece);
+            self.prefetch_map(ino, &piece);
             let mut core = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?;
             let end =
                 |size| if piece.start == blocks.start { size } else { piece.start * u64::from(BLOCK_BYTES) };
             let freed = core.free_end(ino, &piece, size.map(end));
-            core.let_others_in();
+            core.yield_to_waiters();
             freed?;
         }
         Ok(())
@@ -359,12 +359,12 @@ mod tests {
             {
                 let mut core = bench.fs().0.lock();
                 core.unlink(ROOT, b"f", 0).unwrap();
-                assert_eq!(core.gone.mark(), Some(1));
+                assert_eq!(core.deleted.mark(), Some(1));
                 for _ in 0..done {
                     core.free_piece_of_gone().unwrap();
                 }
                 // The first piece was freed together with the name.
-                assert_eq!(core.gone.is_empty(), done == PIECES - 1);
+                assert_eq!(core.deleted.is_empty(), done == PIECES - 1);
                 let left = EXTENTS.saturating_sub((done + 1) * PIECE_EXTENTS) as u64;
                 assert_eq!(core.usage().used, left);
             }
@@ -377,7 +377,7 @@ mod tests {
             fs.sync(&waiter()).unwrap();
             fs.check();
             bench.cut();
-            assert!(bench.fs().0.lock().gone.is_empty());
+            assert!(bench.fs().0.lock().deleted.is_empty());
         }
     }
 
@@ -400,10 +400,10 @@ mod tests {
                     let mut core = fs.0.lock();
                     core.unlink(ROOT, b"f", 0).unwrap();
                     for _ in 0..done {
-                        assert!(!core.gone.is_empty(), "after {done}");
+                        assert!(!core.deleted.is_empty(), "after {done}");
                         core.free_piece_of_gone().unwrap();
                     }
-                    assert_eq!(core.gone.is_empty(), done == pieces - 1);
+                    assert_eq!(core.deleted.is_empty(), done == pieces - 1);
                     let left = attributes_of_piece(&core.rows, ino).unwrap().0.len();
                     assert_eq!(left == 0, done == pieces - 1, "{left} are left after {done}");
                 }
@@ -411,7 +411,7 @@ mod tests {
                 bench.cut();
                 let core = bench.fs().0.lock();
                 assert_eq!(attributes_of_piece(&core.rows, ino).unwrap(), (Vec::new(), false));
-                assert!(core.gone.is_empty());
+                assert!(core.deleted.is_empty());
                 assert_eq!(core.rows.get(&key::orphan(ino)).unwrap(), None);
             }
         }

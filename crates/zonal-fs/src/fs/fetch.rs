@@ -16,7 +16,7 @@ use super::beginnings::Beginnings;
 use super::error::FsError;
 use super::map::HeaderSums;
 use super::small_buffers::SmallBuffers;
-use super::unit_sums::{Stated, UnitSums};
+use super::unit_sums::{UnitHeader, UnitSums};
 use crate::drive::{Answer, Answers, Drive};
 use crate::format::{BlockPlace, Header, Superblock, UnitError};
 use crate::waiter::Wait;
@@ -182,10 +182,10 @@ impl<'a> Source<'a> {
 }
 
 /// Units of a read in order, each with its header once found in the cache or decoded.
-type UnitsOfRead = SmallVec<[(Unit, Option<Result<Stated, UnitError>>); 2]>;
+type UnitsOfRead = SmallVec<[(Unit, Option<Result<UnitHeader, UnitError>>); 2]>;
 
 /// Checksums computed from the data read.
-type Found = SmallVec<[u32; 8]>;
+type ComputedSums = SmallVec<[u32; 8]>;
 
 /// Result of a read.
 pub(super) struct Fetched<'a> {
@@ -251,8 +251,8 @@ impl Fetched<'_> {
         }
         units.sort_unstable_by_key(|(unit, _)| *unit);
         units.dedup_by_key(|(unit, _)| *unit);
-        for ((zone, unit), stated) in units {
-            *stated = known.and_then(|known| known.find(*zone, *unit)).map(Ok);
+        for ((zone, unit), unit_header) in units {
+            *unit_header = known.and_then(|known| known.find(*zone, *unit)).map(Ok);
         }
     }
 
@@ -261,10 +261,10 @@ impl Fetched<'_> {
     /// # Errors
     /// [`FsError::Read`], [`FsError::Unit`], [`FsError::Checksum`].
     pub(super) fn verify(&mut self, span: &Span) -> Result<(), FsError> {
-        let Some(stated) = self.stated(span)? else { return Ok(()) };
-        let mut found = Found::from_elem(0, span.blocks as usize);
+        let Some(unit_header) = self.unit_header(span)? else { return Ok(()) };
+        let mut found = ComputedSums::from_elem(0, span.blocks as usize);
         sums::of_blocks(self.data(span), &mut found);
-        self.compare(span, stated, &found)
+        self.compare(span, unit_header, &found)
     }
 
     /// Verifies a whole span and copies the part that overlaps `into`, which is at `offset` of the
@@ -275,21 +275,21 @@ impl Fetched<'_> {
     /// # Errors
     /// As for [`Fetched::verify`].
     pub(super) fn copy_verified(&mut self, span: &Span, offset: u64, into: &mut [u8]) -> Result<(), FsError> {
-        let stated = self.stated(span)?;
+        let unit_header = self.unit_header(span)?;
         let at = span.block * BLOCK as u64;
         let pieces = Pieces::new(at, self.data(span), offset, into);
-        let Some(stated) = stated else {
+        let Some(unit_header) = unit_header else {
             pieces.copy();
             return Ok(());
         };
-        let mut found = Found::from_elem(0, span.blocks as usize);
+        let mut found = ComputedSums::from_elem(0, span.blocks as usize);
         pieces.copy_and_sum(&mut found);
-        self.compare(span, stated, &found)
+        self.compare(span, unit_header, &found)
     }
 
     /// Verifies that the unit of a span assigns it to the file, and returns the index of the unit;
     /// `None` if data is not verified.
-    fn stated(&mut self, span: &Span) -> Result<Option<usize>, FsError> {
+    fn unit_header(&mut self, span: &Span) -> Result<Option<usize>, FsError> {
         let Span { ino, block, place: BlockPlace { zone, unit, index }, blocks } = *span;
         self.answered(span, span.place.block())?;
         if !self.source.is_verified() {
@@ -298,23 +298,23 @@ impl Fetched<'_> {
         let place = self.units.binary_search_by_key(&(zone, unit), |(of, _)| *of).expect("it was asked for");
         if self.units[place].1.is_none() {
             self.answered(span, unit)?;
-            let stated = self.header(zone, unit);
-            if let (Some(known), Ok(stated)) = (self.source.known, &stated) {
-                known.remember(zone, unit, stated);
+            let unit_header = self.header(zone, unit);
+            if let (Some(known), Ok(unit_header)) = (self.source.known, &unit_header) {
+                known.remember(zone, unit, unit_header);
             }
-            self.units[place].1 = Some(stated);
+            self.units[place].1 = Some(unit_header);
         }
         let failed = |error| Err(FsError::Unit { ino, block, zone, at: unit, error });
         match self.units[place].1.as_ref().expect("it was looked at") {
             Err(error) => failed(*error),
-            Ok(stated) if !stated.holds(ino, block, index, blocks) => failed(UnitError::Other),
+            Ok(unit_header) if !unit_header.holds(ino, block, index, blocks) => failed(UnitError::Other),
             Ok(_) => Ok(Some(place)),
         }
     }
 
     /// Decodes the header of a unit and verifies that it was written here after the zone's last
     /// reset.
-    fn header(&self, zone: u32, unit: u32) -> Result<Stated, UnitError> {
+    fn header(&self, zone: u32, unit: u32) -> Result<UnitHeader, UnitError> {
         let Source { superblock, begun, headers, .. } = self.source;
         let block = self.at(zone, unit, 1);
         let header = Header::decode(block, &superblock.uuid)?;
@@ -330,17 +330,18 @@ impl Fetched<'_> {
                 Err(UnitError::Beginning(header.begun))
             }
             true => Err(UnitError::Earlier),
-            false => Ok(Stated::new(&header)),
+            false => Ok(UnitHeader::new(&header)),
         }
     }
 
     /// Compares checksums with those of the unit. The error names the first block that differs.
-    fn compare(&self, span: &Span, stated: usize, found: &[u32]) -> Result<(), FsError> {
+    fn compare(&self, span: &Span, unit_header: usize, found: &[u32]) -> Result<(), FsError> {
         let Span { ino, block, place, .. } = *span;
-        let stated = self.units[stated].1.as_ref().and_then(|stated| stated.as_ref().ok());
-        let stated = stated.map_or(&[][..], Stated::sums);
+        let unit_header =
+            self.units[unit_header].1.as_ref().and_then(|unit_header| unit_header.as_ref().ok());
+        let unit_header = unit_header.map_or(&[][..], UnitHeader::sums);
         let mut pairs = found.iter().zip(place.index as usize..);
-        match pairs.position(|(found, i)| stated.get(i) != Some(found)) {
+        match pairs.position(|(found, i)| unit_header.get(i) != Some(found)) {
             Some(i) => Err(FsError::Checksum {
                 ino,
                 block: block + i as u64,

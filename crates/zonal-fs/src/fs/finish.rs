@@ -20,8 +20,8 @@ impl Shared {
             let result = self.drive.zone(waiter, Op::ZoneFinish, zone);
             let mut core = self.core.lock();
             self.space.lock().finished(zone, result.is_ok());
-            core.room.tell(|what| what == WaitsFor::Units);
-            core.tell_of_room(self);
+            core.room.wake_all(|what| what == WaitsFor::Units);
+            core.notify_room(self);
             did = true;
         }
     }
@@ -31,7 +31,7 @@ impl Core {
     /// Closes an open user zone that is mostly garbage, for writers that would find no space
     /// otherwise. Returns true if there was one.
     pub(super) fn close_for_room(&mut self) -> Result<bool, FsError> {
-        if self.gc_is_helpless {
+        if self.gc_has_no_space {
             return Ok(false);
         }
         let mut space = self.space.lock();

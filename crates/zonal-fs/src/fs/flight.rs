@@ -16,7 +16,7 @@ use super::space::Placed;
 use super::waiting::WaitsFor;
 use crate::format::{Extent, HEADER_BYTES, Header, Position, Record, RunPiece};
 use crate::space::cost::Need;
-use crate::space::open::{Packing, Wish};
+use crate::space::open::{Packing, PlacementRequest};
 use crate::space::zone::Pin;
 use crate::space::{Lifetime, Opened};
 use crate::waiter::Wait;
@@ -83,8 +83,12 @@ impl AppendUnit {
 
 impl Core {
     /// Allocates a user unit of up to `blocks` data blocks; `None` if the caller has to wait.
-    pub(super) fn place(&mut self, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
-        let placed = self.space.lock().place(wish, blocks)?;
+    pub(super) fn place(
+        &mut self,
+        request: PlacementRequest,
+        blocks: u32,
+    ) -> Result<Option<Placed>, FsError> {
+        let placed = self.space.lock().place(request, blocks)?;
         if let Some(placed) = placed {
             self.units.lock().placed(placed.blocks + 1);
         }
@@ -92,7 +96,11 @@ impl Core {
     }
 
     /// Placement of the next data of a file.
-    pub(super) fn wish_of(&mut self, shared: &Shared, ino: u64) -> Result<Wish, FsError> {
+    pub(super) fn placement_request(
+        &mut self,
+        shared: &Shared,
+        ino: u64,
+    ) -> Result<PlacementRequest, FsError> {
         drop(self.nodes.get(&self.rows, ino)?);
         let hint = self.hint_of(shared, ino);
         let node = self.nodes.get(&self.rows, ino)?;
@@ -101,7 +109,7 @@ impl Core {
         let is_at_work = node.handles > 0 && node.attributes.links > 0;
         let is_done = !is_at_work && node.size < zone_bytes;
         let packing = if is_done { Packing::Tight } else { Packing::Spread };
-        Ok(Wish::User { cached: node.zone, hint, packing })
+        Ok(PlacementRequest::User { cached: node.zone, hint, packing })
     }
 
     /// Directs the file's next data to the zone of its last.
@@ -181,7 +189,7 @@ impl Shared {
     }
 
     /// Prefetches the rows that the completion of a unit changes.
-    fn look_at_carried(&self, append: &AppendUnit) {
+    fn prefetch_completion(&self, append: &AppendUnit) {
         let mut last = None;
         for carried in &append.carried {
             match carried.source {
@@ -190,11 +198,11 @@ impl Shared {
                         last = Some((carried.ino, self.has_map_in_memory(carried.ino)));
                     }
                     if last.is_some_and(|(_, is_in_memory)| !is_in_memory) {
-                        self.look_at_map(carried.ino, &(carried.block..carried.end()));
+                        self.prefetch_map(carried.ino, &(carried.block..carried.end()));
                     }
                 }
                 // Garbage collection has prefetched the map.
-                Source::Copy(_) => self.look_at_file(carried.ino),
+                Source::Copy(_) => self.prefetch_file(carried.ino),
             }
         }
     }
@@ -229,7 +237,7 @@ impl Shared {
         self.settle_numbers(waiter);
         let blocks = append.blocks();
         let zone = append.zone;
-        self.look_at_carried(&append);
+        self.prefetch_completion(&append);
         let (token, header) = {
             let mut core = self.core.lock();
             let header = self.has_data().then(|| core.header(self, &append, sums));
@@ -276,20 +284,20 @@ impl Shared {
         loop {
             let mut core = self.core.lock();
             let Some((mut append, buf)) = self.units.lock().next_failed() else { return };
-            if core.dead.is_some() || core.has_no_use(&append) {
+            if core.read_only.is_some() || core.has_no_use(&append) {
                 core.give_up(&append, Lost::NoZone);
                 continue;
             }
-            let wish = match append.is_copy() {
-                true => Ok(Wish::Gc),
+            let request = match append.is_copy() {
+                true => Ok(PlacementRequest::Gc),
                 // Some of its files may have been deleted.
                 false => match append.carried.iter().find(|carried| core.nodes.here(carried.ino).is_some()) {
-                    Some(carried) => core.wish_of(self, carried.ino),
-                    None => Ok(Wish::of_many(Lifetime::NotSet)),
+                    Some(carried) => core.placement_request(self, carried.ino),
+                    None => Ok(PlacementRequest::of_many(Lifetime::NotSet)),
                 },
             };
             let blocks = append.blocks();
-            let placed = wish.and_then(|wish| core.place_whole(wish, blocks));
+            let placed = request.and_then(|request| core.place_whole(request, blocks));
             match placed {
                 Ok(Some(placed)) => {
                     append.zone = placed.opened.zone;
@@ -304,7 +312,7 @@ impl Shared {
                     let _ = self.find_room(waiter);
                     return;
                 }
-                Err(error) => core.die(&error),
+                Err(error) => core.make_read_only(&error),
             }
         }
     }
@@ -312,9 +320,9 @@ impl Shared {
 
 impl Core {
     /// Like [`Core::place`], for all `blocks` in one unit, which may consist of copies.
-    fn place_whole(&mut self, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
-        let placed = self.space.lock().place_whole(wish, blocks)?;
-        if placed.is_some() && wish != Wish::Gc {
+    fn place_whole(&mut self, request: PlacementRequest, blocks: u32) -> Result<Option<Placed>, FsError> {
+        let placed = self.space.lock().place_whole(request, blocks)?;
+        if placed.is_some() && request != PlacementRequest::Gc {
             self.units.lock().placed(blocks + 1);
         }
         Ok(placed)
@@ -367,7 +375,7 @@ impl Core {
         ended.into_iter().for_each(|zone| self.tails.forget(zone.0));
         let pieces = append.carried.iter().map(|c| RunPiece { ino: c.ino, block: c.block, blocks: c.blocks });
         self.tails.note(&mut self.rows, zone.0, unit, append.header, pieces.collect());
-        Ok(self.space.lock().look_at(zone)?)
+        Ok(self.space.lock().update_state(zone)?)
     }
 
     /// Maps new data of a file. Returns the number of live blocks, those not replaced by a later
@@ -415,9 +423,9 @@ impl Core {
             node.dirty.end(&(carried.block..carried.end()), carried.number);
             node.in_flight.end(carried.number);
         }
-        self.room.tell(|what| what == WaitsFor::File(ino));
+        self.room.wake_all(|what| what == WaitsFor::File(ino));
         self.at_rest(ino);
-        self.let_go(ino);
+        self.drop_if_unused(ino);
     }
 
     /// Updates the row of a file for completed writes: bytes up to the block `end`, and the blocks
@@ -501,7 +509,7 @@ impl Core {
                 Source::Copy(from) => {
                     let unpinned = self.space.lock().book.unpin(ZoneIndex(from.zone), Pin::Copy);
                     if let Err(error) = unpinned {
-                        self.die(&error.into());
+                        self.make_read_only(&error.into());
                     }
                 }
             }
@@ -522,7 +530,7 @@ impl Core {
             node.failure.get_or_insert(why);
             self.lost.get_or_insert((carried.ino, why));
         }
-        self.room.tell(|what| what == WaitsFor::File(carried.ino));
+        self.room.wake_all(|what| what == WaitsFor::File(carried.ino));
         self.at_rest(carried.ino);
     }
 
@@ -536,7 +544,7 @@ impl Core {
     }
 
     /// Drops a file from memory if no operation uses it.
-    pub(super) fn let_go(&mut self, ino: u64) {
+    pub(super) fn drop_if_unused(&mut self, ino: u64) {
         if self.nodes.is_idle(ino) {
             self.complete_row(ino);
             // From now on, readers read the file's row.

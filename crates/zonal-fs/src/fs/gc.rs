@@ -47,13 +47,13 @@ const ALONG_MAX: u32 = 64;
 
 /// Urgency of a background step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Pressing {
+enum GcUrgency {
     /// Ahead of need: depends on the remaining space.
     Ahead,
     /// No zone is left to write to.
-    Now,
+    NoZone,
     /// Requested by the user.
-    Asked,
+    Requested,
 }
 
 /// Zone being collected, between two steps.
@@ -73,45 +73,48 @@ impl Shared {
     /// Does one step towards free zones, if one is due and no other thread is doing one. Returns
     /// true if it did.
     pub(super) fn background_step(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
-        self.try_step(waiter, Pressing::Ahead)
+        self.try_step(waiter, GcUrgency::Ahead)
     }
 
     /// Does a step for a thread that found no zone. If reservations cover all remaining space, the
     /// accounts may show no shortage.
     pub(super) fn find_room(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
-        self.try_step(waiter, Pressing::Now)
+        self.try_step(waiter, GcUrgency::NoZone)
     }
 
     /// Collects the best victim even if space is not short. Returns true if it did a step.
     pub(super) fn collect_one(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         drop(self.lock_when(waiter, WaitsFor::Step, |core| {
-            core.check_alive()?;
+            core.check_writable()?;
             let begins = !std::mem::replace(&mut core.is_step_running, true);
             if begins {
                 core.room.step_begins();
             }
             Ok(begins)
         })?);
-        self.run_step(waiter, Pressing::Asked)
+        self.run_step(waiter, GcUrgency::Requested)
     }
 
-    fn try_step(&self, waiter: &dyn Wait, pressing: Pressing) -> Result<bool, FsError> {
+    fn try_step(&self, waiter: &dyn Wait, urgency: GcUrgency) -> Result<bool, FsError> {
         {
             let mut core = self.lock();
-            core.check_alive()?;
+            core.check_writable()?;
             if std::mem::replace(&mut core.is_step_running, true) {
                 return Ok(false);
             }
             core.room.step_begins();
         }
-        self.run_step(waiter, pressing)
+        self.run_step(waiter, urgency)
     }
 
     /// Runs the step of a thread that has set `is_step_running`, and clears the flag.
-    fn run_step(&self, waiter: &dyn Wait, pressing: Pressing) -> Result<bool, FsError> {
-        let mut result = self.step_alone(waiter, pressing);
-        while pressing == Pressing::Asked && matches!(result, Ok(true)) && self.lock().collection.is_some() {
-            result = self.step_alone(waiter, pressing);
+    fn run_step(&self, waiter: &dyn Wait, urgency: GcUrgency) -> Result<bool, FsError> {
+        let mut result = self.step_alone(waiter, urgency);
+        while urgency == GcUrgency::Requested
+            && matches!(result, Ok(true))
+            && self.lock().collection.is_some()
+        {
+            result = self.step_alone(waiter, urgency);
         }
         let mut core = self.core.lock();
         core.is_step_running = false;
@@ -119,18 +122,18 @@ impl Shared {
             // More steps may follow a productive one.
             Ok(true) => {
                 core.step_may_help();
-                core.tell_of_room(self);
+                core.notify_room(self);
             }
             Ok(false) if core.room.may_step() => core.step_may_help(),
             Ok(false) => {}
-            Err(error) => core.die(error),
+            Err(error) => core.make_read_only(error),
         }
-        core.room.tell_one(|what| what == WaitsFor::Step);
+        core.room.wake_one(|what| what == WaitsFor::Step);
         result
     }
 
-    fn step_alone(&self, waiter: &dyn Wait, pressing: Pressing) -> Result<bool, FsError> {
-        self.hear_of_zones()?;
+    fn step_alone(&self, waiter: &dyn Wait, urgency: GcUrgency) -> Result<bool, FsError> {
+        self.process_zone_events()?;
         let finished = self.finish_closed(waiter);
         if self.reset_dead(waiter)? || finished {
             return Ok(true);
@@ -142,9 +145,9 @@ impl Shared {
         let (wanted, victim) = {
             let mut core = self.lock();
             let reason = core.needs_gc(self.options.low_space_percent);
-            let reason = reason.or((pressing == Pressing::Now).then_some(Reason::Forced));
-            let reason = reason.filter(|_| !core.gc_is_helpless);
-            let reason = reason.or((pressing == Pressing::Asked).then_some(Reason::Forced));
+            let reason = reason.or((urgency == GcUrgency::NoZone).then_some(Reason::Forced));
+            let reason = reason.filter(|_| !core.gc_has_no_space);
+            let reason = reason.or((urgency == GcUrgency::Requested).then_some(Reason::Forced));
             let victim = {
                 let space = self.space.lock();
                 evacuation::to_collect(&space.book, &space.credit, reason)
@@ -173,7 +176,7 @@ impl Shared {
         let zones: Vec<ZoneIndex> = {
             let core = self.lock();
             let mut space = self.space.lock();
-            space.let_damaged_go(core.collection.as_ref().map(|collection| collection.victim))?;
+            space.unpin_damaged(core.collection.as_ref().map(|collection| collection.victim))?;
             let committed = core.committed;
             let zones: Vec<_> = space
                 .book
@@ -203,7 +206,7 @@ impl Shared {
                     runs.into_iter().for_each(|run| core.rows.delete(run));
                     self.space.lock().was_reset(*zone)?;
                     core.statistics.resets += 1;
-                    core.gc_is_helpless = false;
+                    core.gc_has_no_space = false;
                 }
                 Err(_) => self.space.lock().reset_failed(*zone)?,
             }
@@ -236,7 +239,7 @@ impl Shared {
             let used = u64::from(core.space.lock().book.zone(victim)?.used);
             let known: u64 = pieces.iter().map(|piece| u64::from(piece.at.extent.blocks)).sum();
             if known < used {
-                core.leave_alone(victim, used - known);
+                core.exclude_from_gc(victim, used - known);
             }
         }
         Ok(Collection { victim, pieces, headers, progress })
@@ -260,7 +263,7 @@ impl Shared {
             // Zones reserved for copies have failed.
             Err(FsError::NoSpace) => {
                 core.space.lock().credit.gc_is_idle(false);
-                core.gc_is_helpless = true;
+                core.gc_has_no_space = true;
                 Ok(false)
             }
             other => other.map(|()| true),
@@ -271,12 +274,12 @@ impl Shared {
         let Collection { victim, pieces, headers, progress } = collection;
         let batch = take(pieces, BATCH_UNITS * (self.unit_blocks() - 1));
         for Live { ino, at, .. } in &batch {
-            self.look_at_map(*ino, &(at.block..at.end()));
+            self.prefetch_map(*ino, &(at.block..at.end()));
         }
         let blocks = blocks_of(&batch);
         let batch = {
             let mut core = self.lock();
-            core.check_alive()?;
+            core.check_writable()?;
             core.still_held(batch)?
         };
         let (mut sound, fetched) = self.read_batch(waiter, *victim, headers, batch)?;
@@ -286,7 +289,7 @@ impl Shared {
         // Drives and write modes may complete the commands of one zone before those of the next.
         // User zones would then be served only after the victim, seconds later.
         drop(self.lock_when(waiter, WaitsFor::Units, |core| {
-            core.check_alive()?;
+            core.check_writable()?;
             Ok(core.units.lock().blocks() == 0 || core.copies_have_ended())
         })?);
         while !sound.is_empty() {
@@ -328,7 +331,7 @@ impl Shared {
         }
         sound.make_contiguous().sort_unstable_by_key(|piece: &Live| (piece.ino, piece.at.block));
         if damaged > 0 {
-            self.lock().leave_alone(victim, damaged);
+            self.lock().exclude_from_gc(victim, damaged);
         }
         Ok((sound, fetched))
     }
@@ -343,7 +346,7 @@ impl Shared {
         let wanted = self.wanted(pieces);
         let mut placed: Option<Placed> = None;
         let mut core = self.lock_when(waiter, WaitsFor::Units, |core| {
-            core.check_alive()?;
+            core.check_writable()?;
             let copies = self.units.lock().copies();
             if copies < core.depth() {
                 placed = self.space.lock().place_copy(wanted)?;
@@ -439,7 +442,7 @@ impl Core {
     /// True if space can become free without changes by users.
     pub(super) fn is_reclaimable(&self) -> bool {
         let book = &self.space.lock().book;
-        match self.gc_is_helpless {
+        match self.gc_has_no_space {
             true => book.count(ZoneState::Dead) + book.count(ZoneState::Resetting) > 0,
             false => book.is_reclaimable(),
         }
@@ -476,8 +479,8 @@ impl Core {
     }
 
     /// Excludes a zone from collection until its immovable blocks are gone.
-    fn leave_alone(&mut self, zone: ZoneIndex, blocks: u64) {
+    fn exclude_from_gc(&mut self, zone: ZoneIndex, blocks: u64) {
         self.statistics.damaged_blocks += blocks;
-        self.space.lock().leave_alone(zone);
+        self.space.lock().exclude_from_gc(zone);
     }
 }

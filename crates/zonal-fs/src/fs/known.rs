@@ -113,13 +113,13 @@ impl Shared {
         let is_last = self.lock().known.ends_with(ino, times);
         let is_nameless = || self.attributes(ino).is_ok_and(|attributes| attributes.links == 0);
         if is_last && is_nameless() {
-            self.look_at_all_of(ino);
+            self.prefetch_all_of(ino);
         }
         let gone = {
             let mut core = self.lock();
             core.forget(ino, times)?;
-            core.gone.mark()
+            core.deleted.mark()
         };
-        self.free_gone(gone, None)
+        self.free_deleted(gone, None)
     }
 }

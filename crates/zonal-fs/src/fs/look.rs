@@ -192,66 +192,66 @@ impl Shared {
         let mut core = self.lock();
         if core.nodes.here(ino).is_none() {
             drop(core);
-            self.look_at_file(ino);
+            self.prefetch_file(ino);
             core = self.lock();
         }
         core
     }
 
     /// Prefetches the row of a file.
-    pub(super) fn look_at_file(&self, ino: u64) {
+    pub(super) fn prefetch_file(&self, ino: u64) {
         let _ = self.reader.get(&key::inode(ino));
     }
 
     /// Prefetches a name that may exist, its directory, and its file.
-    pub(super) fn look_at_name(&self, parent: u64, name: &[u8]) -> Option<Entry> {
-        self.look_at_file(parent);
+    pub(super) fn prefetch_name(&self, parent: u64, name: &[u8]) -> Option<Entry> {
+        self.prefetch_file(parent);
         let entry = self.entry(parent, name).ok()??;
-        self.look_at_file(entry.ino);
+        self.prefetch_file(entry.ino);
         Some(entry)
     }
 
     /// Prefetches a name about to be removed, and everything deleted with it if it is the last.
-    pub(super) fn look_at_end(&self, parent: u64, name: &[u8]) {
-        if let Some(entry) = self.look_at_name(parent, name) {
+    pub(super) fn prefetch_deletion(&self, parent: u64, name: &[u8]) {
+        if let Some(entry) = self.prefetch_name(parent, name) {
             if entry.kind == FileKind::Directory {
-                self.look_at_entries(entry.ino);
+                self.prefetch_entries(entry.ino);
             }
-            self.look_at_all_of(entry.ino);
+            self.prefetch_all_of(entry.ino);
         }
     }
 
     /// Prefetches the two names of a rename, and everything deleted with the file of the second.
-    pub(super) fn look_at_rename(&self, from: (u64, &[u8]), to: (u64, &[u8])) {
-        let moved = [self.look_at_name(from.0, from.1), self.look_at_name(to.0, to.1)];
-        self.look_at_end(to.0, to.1);
+    pub(super) fn prefetch_rename(&self, from: (u64, &[u8]), to: (u64, &[u8])) {
+        let moved = [self.prefetch_name(from.0, from.1), self.prefetch_name(to.0, to.1)];
+        self.prefetch_deletion(to.0, to.1);
         if moved.iter().flatten().any(|entry| entry.kind == FileKind::Directory) {
-            self.look_at_path(from.0);
-            self.look_at_path(to.0);
+            self.prefetch_path(from.0);
+            self.prefetch_path(to.0);
         }
     }
 
     /// Prefetches a file and one of its extended attributes.
-    pub(super) fn look_at_attribute(&self, ino: u64, name: &[u8]) {
-        self.look_at_file(ino);
+    pub(super) fn prefetch_attribute(&self, ino: u64, name: &[u8]) {
+        self.prefetch_file(ino);
         let _ = self.reader.get(&key::attribute(ino, name));
     }
 
     /// Prefetches the first name of a directory.
-    fn look_at_entries(&self, directory: u64) {
+    fn prefetch_entries(&self, directory: u64) {
         let (from, end) = key::entries(directory);
         let _ = self.reader.scan(&from, &end, |_, _| ControlFlow::Break(()));
     }
 
     /// Prefetches a file, with the first pieces of its attributes and map.
-    pub(super) fn look_at_all_of(&self, ino: u64) {
-        self.look_at_file(ino);
+    pub(super) fn prefetch_all_of(&self, ino: u64) {
+        self.prefetch_file(ino);
         let _ = attributes_of_piece(&self.reader, ino);
         let _ = end_of_piece(&self.reader, ino, 0);
     }
 
     /// Prefetches the directories up to the root. Damaged rows may form a cycle.
-    pub(super) fn look_at_path(&self, directory: u64) {
+    pub(super) fn prefetch_path(&self, directory: u64) {
         let (mut passed, mut at) = (HashSet::new(), directory);
         while at != ROOT && passed.insert(at) {
             let Ok(attributes) = node::attributes(&self.reader, at) else { return };
@@ -266,7 +266,7 @@ impl Shared {
     }
 
     /// Prefetches the extents of a file that touch `blocks`, and the preceding one.
-    pub(super) fn look_at_map(&self, ino: u64, blocks: &Range<u64>) {
+    pub(super) fn prefetch_map(&self, ino: u64, blocks: &Range<u64>) {
         if self.reader.kept_extents(ino, blocks).is_none() {
             let _ = map::extents_to_keep(&self.reader, ino, blocks);
         }

@@ -29,7 +29,7 @@ fn lost(condition: ZoneCondition) -> Option<Lost> {
 impl Shared {
     /// Processes the drive's zone events. Called by the thread that does a step, so that no zone is
     /// reset meanwhile.
-    pub(super) fn hear_of_zones(&self) -> Result<(), FsError> {
+    pub(super) fn process_zone_events(&self) -> Result<(), FsError> {
         while let Some(event) = self.events.next() {
             let DeviceEvent::Zone { zone, condition } = event else { continue };
             let Some(how) = lost(condition) else { continue };

@@ -85,10 +85,10 @@ pub(crate) fn extents(rows: &impl View, ino: u64, range: &Range<u64>) -> Result<
 }
 
 /// Extents in memory; most lookups find one.
-pub(crate) type Kept = SmallVec<[Mapped; 2]>;
+pub(crate) type CachedExtents = SmallVec<[Mapped; 2]>;
 
 /// Like [`extents`], but only if all of `range` is in memory. Also returns the version of the map.
-pub(crate) fn kept_extents(reader: &Reader, ino: u64, range: &Range<u64>) -> Option<(Kept, u64)> {
+pub(crate) fn kept_extents(reader: &Reader, ino: u64, range: &Range<u64>) -> Option<(CachedExtents, u64)> {
     let (kept, version) = reader.kept_extents(ino, range)?;
     Some((kept.into_iter().map(Mapped::from).collect(), version))
 }

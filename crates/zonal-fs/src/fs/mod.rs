@@ -248,8 +248,8 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::IsDirectory`], [`FsError::Exists`].
     pub fn link(&self, waiter: &dyn Wait, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
-        self.0.look_at_file(ino);
-        self.0.look_at_name(parent, name);
+        self.0.prefetch_file(ino);
+        self.0.prefetch_name(parent, name);
         self.change(waiter, Touched::Added, |core| core.link(ino, parent, name, waiter.wall()))
     }
 
@@ -264,8 +264,8 @@ impl FileSystem {
     /// file was lost. Nothing was changed then.
     pub fn link_over(&self, waiter: &dyn Wait, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
         self.0.complete_unnamed(waiter, ino)?;
-        self.0.look_at_file(ino);
-        self.0.look_at_end(parent, name);
+        self.0.prefetch_file(ino);
+        self.0.prefetch_deletion(parent, name);
         self.change(waiter, Touched::Added, |core| core.link_over(ino, parent, name, waiter.wall()))
     }
 
@@ -275,7 +275,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::IsDirectory`].
     pub fn unlink(&self, waiter: &dyn Wait, parent: u64, name: &[u8]) -> Result<(), FsError> {
-        self.0.look_at_end(parent, name);
+        self.0.prefetch_deletion(parent, name);
         self.change(waiter, Touched::Changed, |core| core.unlink(parent, name, waiter.wall()))
     }
 
@@ -284,7 +284,7 @@ impl FileSystem {
     /// # Errors
     /// [`FsError::NotEmpty`].
     pub fn rmdir(&self, waiter: &dyn Wait, parent: u64, name: &[u8]) -> Result<(), FsError> {
-        self.0.look_at_end(parent, name);
+        self.0.prefetch_deletion(parent, name);
         self.change(waiter, Touched::Changed, |core| core.rmdir(parent, name, waiter.wall()))
     }
 
@@ -299,7 +299,7 @@ impl FileSystem {
         to: (u64, &[u8]),
         how: Rename,
     ) -> Result<(), FsError> {
-        self.0.look_at_rename(from, to);
+        self.0.prefetch_rename(from, to);
         self.change(waiter, Touched::Added, |core| core.rename(from, to, how, waiter.wall()))
     }
 
@@ -461,7 +461,7 @@ impl FileSystem {
         when: SetXattr,
     ) -> Result<(), FsError> {
         xattr::check(name, value)?;
-        self.0.look_at_attribute(ino, name);
+        self.0.prefetch_attribute(ino, name);
         self.change(waiter, Touched::Added, |core| {
             core.set_attribute(ino, (name, value), when, waiter.wall())
         })
@@ -473,7 +473,7 @@ impl FileSystem {
     /// [`FsError::NoAttribute`], [`FsError::AttributeName`].
     pub fn remove_xattr(&self, waiter: &dyn Wait, ino: u64, name: &[u8]) -> Result<(), FsError> {
         xattr::check_name(name)?;
-        self.0.look_at_attribute(ino, name);
+        self.0.prefetch_attribute(ino, name);
         self.change(waiter, Touched::Changed, |core| core.remove_attribute(ino, name, waiter.wall()))
     }
 
@@ -707,15 +707,15 @@ impl FileSystem {
 
     /// Returns the statistics since the mount.
     pub fn statistics(&self) -> Statistics {
-        self.0.lock().told_statistics()
+        self.0.lock().all_statistics()
     }
 
     /// Returns the statistics and resets them to zero.
     pub fn take_statistics(&self) -> Statistics {
         let mut core = self.0.lock();
-        let told = core.told_statistics();
+        let all = core.all_statistics();
         core.statistics = Statistics::default();
-        told
+        all
     }
 
     /// Returns the space usage.
@@ -740,7 +740,7 @@ impl FileSystem {
 
     /// Refuses all further changes with an error that says why.
     pub fn forbid_changes(&self, why: &str) {
-        self.0.lock().die_of(why.to_owned());
+        self.0.lock().make_read_only_because(why.to_owned());
     }
 
     /// Number of resets of a zone since the file system was made.
@@ -776,10 +776,10 @@ impl FileSystem {
         let (result, gone) = {
             let _names = self.0.names.changing();
             let mut core = self.0.lock();
-            core.check_alive()?;
-            (change(&mut core), core.gone.mark())
+            core.check_writable()?;
+            (change(&mut core), core.deleted.mark())
         };
-        self.0.free_gone(gone, Some(waiter))?;
+        self.0.free_deleted(gone, Some(waiter))?;
         result
     }
 }

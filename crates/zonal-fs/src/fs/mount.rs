@@ -7,7 +7,7 @@ use super::beginnings::Beginnings;
 use super::combine::CombinedUnits;
 use super::core::{Core, CoreLock, MountOptions, Shared};
 use super::create::Names;
-use super::destroy::GoneFiles;
+use super::destroy::DeletedFiles;
 use super::error::FsError;
 use super::files::{self, FileCounter};
 use super::known::KnownFiles;
@@ -26,7 +26,7 @@ use super::write_buffer::WriteBuffers;
 use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::format::{
-    Account, Attributes, FILES_END, FileKind, Header, Metadata, NUMBERS_END, NUMBERS_PASSED, Position,
+    Account, Attributes, FILES_END, FileKind, Header, Metadata, NUMBERS_END, NUMBERS_SKIPPED, Position,
     RowError, Superblock, key,
 };
 use crate::make::unit_blocks_max;
@@ -34,7 +34,7 @@ use crate::space::Finding;
 use crate::space::ZoneOrder;
 use crate::space::cost::Need;
 use crate::space::credits::{Credits, Drive as ReserveBasis, Reserve};
-use crate::space::load::Found;
+use crate::space::load::ZoneAtMount;
 use crate::space::open::{LimitError, OPEN_MIN, OpenLimits, OpenZones, open_limit, plan_mount};
 use crate::space::zone::ZoneState;
 use crate::space::zones::ZoneBook;
@@ -144,17 +144,17 @@ fn found(
     report: &[ZoneDescriptor],
     accounts: &[Account],
     taken: &BTreeSet<ZoneIndex>,
-) -> Vec<Found> {
+) -> Vec<ZoneAtMount> {
     let each = |(zone, account): (&ZoneDescriptor, &Account)| {
         let is_ours = zone.zone.0 >= superblock.first_zone
             && zone.zone_type != ZoneType::Conventional
             && !taken.contains(&zone.zone);
         if !is_ours {
-            return Found::Reserved;
+            return ZoneAtMount::Reserved;
         }
         let pointer = zone.write_pointer.unwrap_or(zone.start);
         let written = pointer.0.saturating_sub(zone.start.0).min(zone.capacity.0) as u32;
-        Found::Data {
+        ZoneAtMount::Data {
             capacity: zone.capacity.0 as u32 / BLOCK_SECTORS,
             pointer: written.div_ceil(BLOCK_SECTORS),
             condition: zone.condition,
@@ -336,12 +336,12 @@ fn core(
         nodes: Arc::new(Nodes::default()),
         readers: Arc::new(readers),
         known: KnownFiles::default(),
-        gone: GoneFiles::default(),
+        deleted: DeletedFiles::default(),
         write_buffers: WriteBuffers::default(),
         combined: CombinedUnits::default(),
-        names: Arc::new(Names::new(next_ino, generation(since + NUMBERS_PASSED))),
+        names: Arc::new(Names::new(next_ino, generation(since + NUMBERS_SKIPPED))),
         files,
-        next_sequence: since + NUMBERS_PASSED,
+        next_sequence: since + NUMBERS_SKIPPED,
         since,
         committed: 0,
         is_committing: false,
@@ -349,9 +349,9 @@ fn core(
         is_step_running: false,
         collection: None,
         room: WaitingRoom::default(),
-        gc_is_helpless: false,
+        gc_has_no_space: false,
         lost: None,
-        dead: None,
+        read_only: None,
         turns: Turns::new(0),
         statistics: Statistics::default(),
     })
@@ -367,7 +367,7 @@ impl Core {
             ControlFlow::Continue(())
         })?;
         orphans.into_iter().try_for_each(|ino| self.destroy(ino))?;
-        while !self.gone.is_empty() {
+        while !self.deleted.is_empty() {
             self.free_piece_of_gone()?;
         }
         Ok(())

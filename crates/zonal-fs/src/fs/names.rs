@@ -19,7 +19,7 @@
 
 use super::core::Core;
 use super::create::{next_position, note_name, put_name};
-use super::destroy::End;
+use super::destroy::Deletion;
 use super::error::FsError;
 use super::node::attributes;
 use crate::format::{Attributes, Entry, FileKind, Position, RowError, is_name, key};
@@ -181,7 +181,7 @@ impl Core {
     }
 
     /// Deletes the two rows of a name.
-    fn strike(&mut self, parent: u64, name: &[u8], entry: Entry, now: i64) -> Result<(), FsError> {
+    fn remove_entry(&mut self, parent: u64, name: &[u8], entry: Entry, now: i64) -> Result<(), FsError> {
         self.rows.delete(key::entry(parent, name));
         self.rows.delete(key::position(parent, entry.position));
         self.update(parent, |directory| {
@@ -218,7 +218,7 @@ impl Core {
             Some(there) if there.kind == FileKind::Directory => return Err(FsError::IsDirectory),
             Some(there) => {
                 let end = self.plan_drop(there.ino)?;
-                self.strike(parent, name, there, now)?;
+                self.remove_entry(parent, name, there, now)?;
                 self.drop_link(there.ino, end, now)?;
                 // The name existed the whole time.
                 there.position
@@ -272,7 +272,7 @@ impl Core {
             return Err(FsError::IsDirectory);
         }
         let end = self.plan_drop(entry.ino)?;
-        self.strike(parent, name, entry, now)?;
+        self.remove_entry(parent, name, entry, now)?;
         self.drop_link(entry.ino, end, now)
     }
 
@@ -286,7 +286,7 @@ impl Core {
             return Err(FsError::NotEmpty);
         }
         let end = self.plan_drop(entry.ino)?;
-        self.strike(parent, name, entry, now)?;
+        self.remove_entry(parent, name, entry, now)?;
         self.drop_link(entry.ino, end, now)
     }
 
@@ -302,16 +302,16 @@ impl Core {
 
     /// Does everything that can fail when a file loses a name, before anything is changed. Returns
     /// the rows to delete if this is its last name and no caller uses the file.
-    fn plan_drop(&mut self, ino: u64) -> Result<Option<End>, FsError> {
+    fn plan_drop(&mut self, ino: u64) -> Result<Option<Deletion>, FsError> {
         let file = self.attributes(ino)?;
         let is_last = file.kind == FileKind::Directory || file.links <= 1;
-        if is_last && !self.is_used(ino) { self.plan_end(ino).map(Some) } else { Ok(None) }
+        if is_last && !self.is_used(ino) { self.plan_deletion(ino).map(Some) } else { Ok(None) }
     }
 
     /// Removes a link of a file as planned.
-    fn drop_link(&mut self, ino: u64, end: Option<End>, now: i64) -> Result<(), FsError> {
+    fn drop_link(&mut self, ino: u64, end: Option<Deletion>, now: i64) -> Result<(), FsError> {
         if let Some(end) = end {
-            return self.carry_out(end);
+            return self.apply_deletion(end);
         }
         let left = self.update(ino, |file| {
             file.links = if file.kind == FileKind::Directory { 0 } else { file.links.saturating_sub(1) };
@@ -355,8 +355,8 @@ impl Core {
                 self.check_not_below(there.ino, parent)?;
             }
             self.attributes(there.ino)?;
-            self.strike(to_parent, to_name, there, now)?;
-            self.strike(parent, name, entry, now)?;
+            self.remove_entry(to_parent, to_name, there, now)?;
+            self.remove_entry(parent, name, entry, now)?;
             self.settle_at(parent, name, Entry { position: entry.position, ..there }, now)?;
             return self.settle_at(to_parent, to_name, Entry { position: there.position, ..entry }, now);
         }
@@ -373,10 +373,10 @@ impl Core {
                 _ => {}
             }
             let end = self.plan_drop(there.ino)?;
-            self.strike(to_parent, to_name, there, now)?;
+            self.remove_entry(to_parent, to_name, there, now)?;
             self.drop_link(there.ino, end, now)?;
         }
-        self.strike(parent, name, entry, now)?;
+        self.remove_entry(parent, name, entry, now)?;
         self.settle_at(to_parent, to_name, Entry { position, ..entry }, now)
     }
 

@@ -20,7 +20,7 @@
 
 use super::core::{Core, Shared};
 use super::map::{Live, Mapped};
-use crate::format::{GENERATIONS_END, NUMBERS_END, NUMBERS_PASSED};
+use crate::format::{GENERATIONS_END, NUMBERS_END, NUMBERS_SKIPPED};
 use crate::waiter::Wait;
 
 /// Returns the mount at this state of the counter: each mount skips 2^32 numbers.
@@ -32,11 +32,11 @@ pub(crate) fn generation(number: u64) -> u32 {
 /// unknown to it, although their files had generations. So it skips as many mounts as the two bytes
 /// in units can distinguish.
 pub(crate) fn rebuilt(last: u64) -> u64 {
-    (last + 1).max((last + 1 + PASSED_BY_REBUILD).min(NUMBERS_END - NUMBERS_PASSED - 1))
+    (last + 1).max((last + 1 + SKIPPED_BY_REBUILD).min(NUMBERS_END - NUMBERS_SKIPPED - 1))
 }
 
 /// Numbers skipped by a rebuild, for 2^16 mounts.
-const PASSED_BY_REBUILD: u64 = NUMBERS_PASSED << 16;
+const SKIPPED_BY_REBUILD: u64 = NUMBERS_SKIPPED << 16;
 
 impl Shared {
     /// Makes the counter durable, so that no other mount reuses the numbers of this one. On failure
@@ -48,7 +48,7 @@ impl Shared {
         let commit = {
             let core = self.core.lock();
             // If the device keeps no data, numbers are stored nowhere.
-            if !self.has_data() || core.dead.is_some() {
+            if !self.has_data() || core.read_only.is_some() {
                 self.names.settle();
                 return;
             }

@@ -61,12 +61,12 @@ impl Drop for OpenFile {
         core.give_up_handle(self.ino);
         if let Err(error) = core.end_use(self.ino) {
             // The error has no caller to go to, and the file's space is unaccounted for.
-            core.die(&error);
+            core.make_read_only(&error);
         }
-        let gone = core.gone.mark();
+        let gone = core.deleted.mark();
         drop(core);
-        if let Err(error) = self.fs.0.free_gone(gone, None) {
-            self.fs.0.core.lock().die(&error);
+        if let Err(error) = self.fs.0.free_deleted(gone, None) {
+            self.fs.0.core.lock().make_read_only(&error);
         }
     }
 }
@@ -85,9 +85,9 @@ impl Shared {
         let gone = {
             let mut core = self.lock();
             core.end_use(ino)?;
-            core.gone.mark()
+            core.deleted.mark()
         };
-        self.free_gone(gone, Some(waiter))?;
+        self.free_deleted(gone, Some(waiter))?;
         sent
     }
 }

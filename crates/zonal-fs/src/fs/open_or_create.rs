@@ -51,7 +51,7 @@ impl FileSystem {
         if new.kind != FileKind::File {
             return Err(FsError::Invalid("only a regular file can be created and opened"));
         }
-        self.0.look_at_name(parent, name);
+        self.0.prefetch_name(parent, name);
         let there = self.0.lock().open_there(parent, name, if_there)?;
         let (found, is_new) = match there {
             Some(found) => (found, false),

@@ -187,7 +187,7 @@ impl Shared {
             let mut is_buffered = false;
             let core = self.lock_file_when(waiter, ino, |core| match core.unmapped_in(ino, blocks) {
                 // On a file system that refuses changes, these may never complete.
-                Unmapped::InFlight => core.check_alive().map(|()| false),
+                Unmapped::InFlight => core.check_writable().map(|()| false),
                 unmapped => {
                     is_buffered = unmapped == Unmapped::Buffered;
                     Ok(true)

@@ -53,13 +53,13 @@ impl Shared {
         loop {
             let obstacle = {
                 let core = self.lock();
-                core.check_alive()?;
+                core.check_writable()?;
                 core.obstacle(touched)
             };
             match obstacle {
                 None => return Ok(()),
                 Some(Obstacle::Units) => drop(self.lock_when(waiter, WaitsFor::Units, |core| {
-                    core.check_alive()?;
+                    core.check_writable()?;
                     Ok(!matches!(core.obstacle(touched), Some(Obstacle::Units)))
                 })?),
                 Some(Obstacle::Changes) => self.commit(waiter)?,

@@ -46,7 +46,7 @@ impl Place {
     /// A thread polls between two rounds of chores, because chores may wait for an answer that only
     /// a poll processes. If each thread on watch did chores first, the watch would be passed around
     /// forever and no thread would poll.
-    fn takes_chores(&mut self, room: &mut WaitingRoom, has_chores: bool) -> bool {
+    fn start_chores(&mut self, room: &mut WaitingRoom, has_chores: bool) -> bool {
         let takes = has_chores && !self.has_done_chores;
         if takes {
             self.has_done_chores = true;
@@ -56,7 +56,7 @@ impl Place {
     }
 
     /// Enters the room, or stays in it.
-    fn rests(&mut self, room: &mut WaitingRoom, waits_for: WaitsFor) -> Pause {
+    fn enter(&mut self, room: &mut WaitingRoom, waits_for: WaitsFor) -> Pause {
         self.part = room.enter(waits_for, std::mem::take(&mut self.part));
         if let Part::Asleep(bell) = &self.part {
             return Pause::Sleep(bell.clone());
@@ -105,7 +105,7 @@ impl<'a> Seat<'a> {
     /// Returns the next action; `None` to look again at once.
     fn pause(&mut self, core: &mut Core) -> Option<Pause> {
         let has_chores = core.has_chores();
-        if self.place.takes_chores(&mut core.room, has_chores) {
+        if self.place.start_chores(&mut core.room, has_chores) {
             return Some(Pause::Chores);
         }
         if let WaitsFor::File(ino) = self.waits_for
@@ -114,7 +114,7 @@ impl<'a> Seat<'a> {
             // The file's tail may have been returned since the look.
             return None;
         }
-        Some(self.place.rests(&mut core.room, self.waits_for))
+        Some(self.place.enter(&mut core.room, self.waits_for))
     }
 
     /// True if the thread should try a step before it waits: no other thread is doing one, and this
@@ -179,9 +179,9 @@ mod tests {
         for _ in 0..60 {
             let thread = awake.pop_front().expect("one thread has the watch");
             let place = &mut places[thread];
-            let rests = match place.takes_chores(&mut room, true) {
+            let rests = match place.start_chores(&mut room, true) {
                 true => None,
-                false => Some(place.rests(&mut room, WaitsFor::Units)),
+                false => Some(place.enter(&mut room, WaitsFor::Units)),
             };
             chores += usize::from(rests.is_none());
             polls += usize::from(matches!(rests, Some(Pause::Poll)));

@@ -66,8 +66,8 @@ impl Shared {
     pub(super) fn grow_store(&self, waiter: &dyn Wait, wanted: u64) -> Result<bool, FsError> {
         let backend = self.backend();
         let Some(log) = backend.log() else { return Ok(false) };
-        let mut core =
-            self.lock_when(waiter, WaitsFor::Growth, |core| core.check_alive().map(|()| !core.is_growing))?;
+        let mut core = self
+            .lock_when(waiter, WaitsFor::Growth, |core| core.check_writable().map(|()| !core.is_growing))?;
         if core.rows.gauge().has_room() && core.rows.gauge().limit() >= wanted {
             // Another thread has grown the store meanwhile.
             return Ok(true);
@@ -80,7 +80,7 @@ impl Shared {
         };
         let mut core = self.lock();
         core.is_growing = false;
-        core.room.tell(|what| what == WaitsFor::Growth);
+        core.room.wake_all(|what| what == WaitsFor::Growth);
         core.rows.look_at_room();
         result
     }
@@ -107,7 +107,7 @@ impl Shared {
         for _ in 0..TRIES_MAX {
             {
                 let core = self.lock();
-                core.check_alive()?;
+                core.check_writable()?;
                 if let Some(zone) = self.space.lock().lend(reservation)? {
                     return Ok(Some(zone));
                 }
@@ -140,7 +140,7 @@ impl Shared {
     pub(super) fn compact_store(&self, pages_max: u64) -> Result<Compacted, FsError> {
         let compactor = {
             let mut core = self.lock();
-            core.check_alive()?;
+            core.check_writable()?;
             let pages = core.rows.gauge().fill().map_or(0, |fill| fill.pages);
             if pages > pages_max || !core.rows.is_sparse() {
                 return Ok(Compacted::Failed);
@@ -165,9 +165,9 @@ impl Shared {
             self.compactions.fetch_add(1, Ordering::Release);
         }
         core.is_committing = false;
-        core.room.tell(|what| what == WaitsFor::Commit);
+        core.room.wake_all(|what| what == WaitsFor::Commit);
         core.step_may_help();
-        result.inspect_err(|error| core.die(error))
+        result.inspect_err(|error| core.make_read_only(error))
     }
 
     /// Compacts a sparse store of any size as soon as no other thread reads or commits.
@@ -234,7 +234,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let core = self.core.get_mut();
         let rows = &core.rows;
-        if core.check_alive().is_err() || !rows.is_sparse() {
+        if core.check_writable().is_err() || !rows.is_sparse() {
             return;
         }
         // A failure leaves the durable state unchanged, and is found by the next mount.

@@ -145,11 +145,11 @@ impl Shared {
                 changes.make(file, now);
             });
         }
-        self.look_at_file(ino);
+        self.prefetch_file(ino);
         self.admit(waiter, Touched::Changed)?;
         let _names = self.names.changing();
         let mut core = self.lock();
-        core.check_alive()?;
+        core.check_writable()?;
         core.change(ino, changes, waiter.wall())
     }
 

@@ -16,7 +16,7 @@ use crate::BLOCK_BYTES;
 use crate::format::{Account, key};
 use crate::space::cost::Need;
 use crate::space::credits::Credits;
-use crate::space::open::{OpenZones, Wish, ZONES_MIN};
+use crate::space::open::{OpenZones, PlacementRequest, ZONES_MIN};
 use crate::space::victims::{Reason, needs_gc};
 use crate::space::zone::{Lost, Pin, ZoneState};
 use crate::space::zones::ZoneBook;
@@ -116,13 +116,17 @@ impl Space {
     }
 
     /// Allocates space for a unit of up to `blocks` data blocks; `None` if the caller has to wait.
-    pub(super) fn place(&mut self, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
+    pub(super) fn place(
+        &mut self,
+        request: PlacementRequest,
+        blocks: u32,
+    ) -> Result<Option<Placed>, FsError> {
         loop {
             let free = self.book.count(ZoneState::Free);
-            let opened = match self.open.choose(wish, free) {
+            let opened = match self.open.choose(request, free) {
                 Choice::Zone(opened) => opened,
                 Choice::OpenNew if self.has_closed() => return Ok(None),
-                Choice::OpenNew => match self.open_zone(wish) {
+                Choice::OpenNew => match self.open_zone(request) {
                     Some(opened) => opened,
                     None => return Ok(None),
                 },
@@ -139,15 +143,19 @@ impl Space {
                 continue;
             }
             self.book.allocate(opened.zone, unit)?;
-            self.look_at(opened.zone)?;
+            self.update_state(opened.zone)?;
             return Ok(Some(Placed { opened, blocks: unit - 1 }));
         }
     }
 
     /// Like [`Space::place`], for all `blocks` in one unit, without a reservation. Closes zones
     /// with less space.
-    pub(super) fn place_whole(&mut self, wish: Wish, blocks: u32) -> Result<Option<Placed>, FsError> {
-        while let Some(placed) = self.place(wish, blocks)? {
+    pub(super) fn place_whole(
+        &mut self,
+        request: PlacementRequest,
+        blocks: u32,
+    ) -> Result<Option<Placed>, FsError> {
+        while let Some(placed) = self.place(request, blocks)? {
             self.room_lost(placed.blocks + 1);
             if placed.blocks == blocks {
                 return Ok(Some(placed));
@@ -159,11 +167,11 @@ impl Space {
         Ok(None)
     }
 
-    fn open_zone(&mut self, wish: Wish) -> Option<Opened> {
+    fn open_zone(&mut self, request: PlacementRequest) -> Option<Opened> {
         let zone = self.book.take_free(self.zone_order)?;
-        let (hint, owner) = match wish {
-            Wish::User { hint, .. } => (hint, Owner::User),
-            Wish::Gc => (Lifetime::NotSet, Owner::Gc),
+        let (hint, owner) = match request {
+            PlacementRequest::User { hint, .. } => (hint, Owner::User),
+            PlacementRequest::Gc => (Lifetime::NotSet, Owner::Gc),
         };
         Some(self.open.open(zone, hint, owner))
     }
@@ -175,7 +183,7 @@ impl Space {
             self.credit.lost(lost);
             self.closed.zones.push(zone);
         }
-        self.look_at(zone)
+        self.update_state(zone)
     }
 
     /// Ends a unit of `blocks` blocks, `live` of them with live data.
@@ -188,7 +196,7 @@ impl Space {
     }
 
     /// Checks whether a zone has become full, and whether its writes have completed.
-    pub(super) fn look_at(&mut self, zone: ZoneIndex) -> Result<(), BookError> {
+    pub(super) fn update_state(&mut self, zone: ZoneIndex) -> Result<(), BookError> {
         let account = *self.book.zone(zone)?;
         if account.state != ZoneState::Open {
             self.open.filled(zone);
@@ -223,7 +231,7 @@ impl Space {
             self.credit.lost(lost);
             self.closed.forget(zone);
         }
-        self.look_at(zone)?;
+        self.update_state(zone)?;
         Ok(is_new)
     }
 
@@ -266,7 +274,7 @@ impl Space {
     pub(super) fn place_copy(&mut self, blocks: u32) -> Result<Option<Placed>, FsError> {
         let need = Need { extents: 0, available: u64::from(blocks) + 1 };
         let Ok(mut reservation) = self.credit.reserve(need, Urgency::Gc) else { return Ok(None) };
-        let placed = self.place(Wish::Gc, blocks)?;
+        let placed = self.place(PlacementRequest::Gc, blocks)?;
         if let Some(placed) = placed {
             self.spend(&mut reservation, 0, u64::from(placed.blocks) + 1)?;
         }
@@ -322,7 +330,7 @@ impl Space {
 
     /// Unpins zones with unreadable data once no file refers to that data. `victim`, which is being
     /// collected, keeps its pin until the end of the collection.
-    pub(super) fn let_damaged_go(&mut self, victim: Option<ZoneIndex>) -> Result<(), BookError> {
+    pub(super) fn unpin_damaged(&mut self, victim: Option<ZoneIndex>) -> Result<(), BookError> {
         let is_over = |zone: &ZoneIndex| {
             Some(*zone) != victim && self.book.zone(*zone).is_ok_and(|account| account.used == 0)
         };
@@ -333,7 +341,7 @@ impl Space {
     }
 
     /// Excludes a zone from collection until its immovable blocks are gone.
-    pub(super) fn leave_alone(&mut self, zone: ZoneIndex) {
+    pub(super) fn exclude_from_gc(&mut self, zone: ZoneIndex) {
         self.damaged.insert(zone);
     }
 

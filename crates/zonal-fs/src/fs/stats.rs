@@ -105,7 +105,7 @@ pub struct Usage {
 
 impl Core {
     /// Statistics, including counters kept elsewhere.
-    pub(super) fn told_statistics(&self) -> Statistics {
+    pub(super) fn all_statistics(&self) -> Statistics {
         Statistics { locked_reads: self.rows.locked_reads(), ..self.statistics }
     }
 

@@ -182,7 +182,7 @@ impl Shared {
             victims: space.histogram,
             resets,
             scrub,
-            read_only: core.dead.clone(),
+            read_only: core.read_only.clone(),
             activity: Some(Activity::of(&core.statistics, &space)),
         }
     }

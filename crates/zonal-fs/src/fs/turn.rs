@@ -31,7 +31,7 @@ impl Turns {
 
     /// True if the writer of a file may send a unit now, given whether there is room. Otherwise the
     /// file is put in line, and its writer has to ask again or to leave.
-    pub(super) fn asks(&mut self, ino: u64, has_room: bool) -> bool {
+    pub(super) fn may_send(&mut self, ino: u64, has_room: bool) -> bool {
         if self.length == 0 {
             return has_room;
         }
@@ -39,7 +39,7 @@ impl Turns {
             self.enlist(ino);
             return false;
         }
-        self.leaves(ino);
+        self.leave(ino);
         if self.continues() != Some(ino) {
             self.holder = Some((ino, 0));
         }
@@ -79,7 +79,7 @@ impl Turns {
     }
 
     /// Removes the file from the line.
-    pub(super) fn leaves(&mut self, ino: u64) {
+    pub(super) fn leave(&mut self, ino: u64) {
         self.line.retain(|waiting| *waiting != ino);
     }
 }
@@ -90,7 +90,7 @@ mod tests {
 
     fn units(turns: &mut Turns, ino: u64, units: u64) {
         for _ in 0..units {
-            assert!(turns.asks(ino, true), "{ino}: {turns:?}");
+            assert!(turns.may_send(ino, true), "{ino}: {turns:?}");
             turns.sends(ino, 10);
         }
     }
@@ -100,12 +100,12 @@ mod tests {
         let mut turns = Turns::new(30);
         units(&mut turns, 1, 1);
         for ino in [3, 2, 1] {
-            assert!(!turns.asks(ino, false));
+            assert!(!turns.may_send(ino, false));
         }
         units(&mut turns, 1, 1);
-        assert!(!turns.asks(1, false) && !turns.asks(3, true), "1 is not through and asks for more");
+        assert!(!turns.may_send(1, false) && !turns.may_send(3, true), "1 is not through and asks for more");
         units(&mut turns, 1, 1);
-        assert!(!turns.asks(1, true) && !turns.asks(2, true), "3 was there before");
+        assert!(!turns.may_send(1, true) && !turns.may_send(2, true), "3 was there before");
         units(&mut turns, 3, 1);
     }
 
@@ -113,10 +113,10 @@ mod tests {
     fn turn_of_a_file_that_asks_for_nothing_is_the_next_ones() {
         let mut turns = Turns::new(30);
         units(&mut turns, 1, 1);
-        assert!(!turns.asks(2, false));
+        assert!(!turns.may_send(2, false));
         units(&mut turns, 2, 1);
-        assert!(!turns.asks(1, false) && !turns.asks(2, false));
-        assert!(!turns.asks(1, true), "2 has a turn now");
+        assert!(!turns.may_send(1, false) && !turns.may_send(2, false));
+        assert!(!turns.may_send(1, true), "2 has a turn now");
     }
 
     #[test]
@@ -124,10 +124,10 @@ mod tests {
         let mut turns = Turns::new(30);
         units(&mut turns, 1, 1);
         for ino in [1, 2, 3] {
-            assert!(!turns.asks(ino, false));
+            assert!(!turns.may_send(ino, false));
         }
-        turns.leaves(1);
-        turns.leaves(2);
+        turns.leave(1);
+        turns.leave(2);
         units(&mut turns, 3, 3);
         units(&mut turns, 3, 1);
     }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn drive_without_turns_gives_room_to_the_first_that_looks() {
         let mut turns = Turns::new(0);
-        assert!(!turns.asks(1, false));
-        assert!(turns.asks(2, true) && turns.asks(1, true));
+        assert!(!turns.may_send(1, false));
+        assert!(turns.may_send(2, true) && turns.may_send(1, true));
     }
 }

@@ -40,19 +40,19 @@ type Unit = (u32, u32);
 /// A single allocation holds the number of pieces, [`PIECE_WORDS`] words for each, and the checksum
 /// of each block, so that a lookup touches few cache lines.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Stated(Arc<[u32]>);
+pub(super) struct UnitHeader(Arc<[u32]>);
 
 /// Words of a piece: file and first block (low word first), and number of blocks.
 const PIECE_WORDS: usize = 5;
 
-impl Stated {
-    pub(super) fn new(header: &Header) -> Stated {
+impl UnitHeader {
+    pub(super) fn new(header: &Header) -> UnitHeader {
         let mut words = vec![header.records.len() as u32];
         for Record { ino, block, blocks, .. } in &header.records {
             words.extend([*ino as u32, (ino >> 32) as u32, *block as u32, (block >> 32) as u32, *blocks]);
         }
         words.extend(&header.sums);
-        Stated(words.into())
+        UnitHeader(words.into())
     }
 
     fn parts(&self) -> (&[[u32; PIECE_WORDS]], &[u32]) {
@@ -100,27 +100,27 @@ pub(super) struct UnitSums {
 struct Shard {
     /// Index of each unit's entry.
     places: FxHashMap<Unit, usize>,
-    entries: Vec<Entry>,
+    entries: Vec<CachedUnit>,
     hand: usize,
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CachedUnit {
     unit: Unit,
     age: u32,
     is_used: bool,
-    stated: Stated,
+    unit_header: UnitHeader,
 }
 
-impl Entry {
+impl CachedUnit {
     fn bytes(&self) -> usize {
-        bytes_of(&self.stated)
+        bytes_of(&self.unit_header)
     }
 }
 
-fn bytes_of(stated: &Stated) -> usize {
-    ENTRY_BYTES + size_of_val::<[u32]>(&stated.0)
+fn bytes_of(unit_header: &UnitHeader) -> usize {
+    ENTRY_BYTES + size_of_val::<[u32]>(&unit_header.0)
 }
 
 impl UnitSums {
@@ -135,7 +135,7 @@ impl UnitSums {
     }
 
     /// Returns the entry of a unit in a pinned zone.
-    pub(super) fn find(&self, zone: u32, unit: u32) -> Option<Stated> {
+    pub(super) fn find(&self, zone: u32, unit: u32) -> Option<UnitHeader> {
         let age = self.age(zone)?;
         let mut shard = self.shard((zone, unit)).lock();
         let place = *shard.places.get(&(zone, unit))?;
@@ -144,16 +144,16 @@ impl UnitSums {
             return None;
         }
         entry.is_used = true;
-        Some(entry.stated.clone())
+        Some(entry.unit_header.clone())
     }
 
     /// Caches the verified header of a unit in a pinned zone.
-    pub(super) fn remember(&self, zone: u32, unit: u32, stated: &Stated) {
+    pub(super) fn remember(&self, zone: u32, unit: u32, unit_header: &UnitHeader) {
         let Some(age) = self.age(zone) else { return };
-        if bytes_of(stated) > self.shard_bytes {
+        if bytes_of(unit_header) > self.shard_bytes {
             return;
         }
-        let entry = Entry { unit: (zone, unit), age, is_used: false, stated: stated.clone() };
+        let entry = CachedUnit { unit: (zone, unit), age, is_used: false, unit_header: unit_header.clone() };
         let mut shard = self.shard(entry.unit).lock();
         shard.put(entry);
         while shard.bytes > self.shard_bytes {
@@ -182,7 +182,7 @@ impl UnitSums {
 }
 
 impl Shard {
-    fn put(&mut self, entry: Entry) {
+    fn put(&mut self, entry: CachedUnit) {
         self.bytes += entry.bytes();
         match self.places.get(&entry.unit) {
             Some(&place) => {
@@ -230,16 +230,16 @@ mod tests {
         Header { uuid: [0; 16], sequence: 1, since: 0, zone: 0, begun: 1, records, sums, paths: Vec::new() }
     }
 
-    fn sums(blocks: u32, value: u32) -> Stated {
-        Stated::new(&header(&[(1, 0, blocks)], vec![value; blocks as usize]))
+    fn sums(blocks: u32, value: u32) -> UnitHeader {
+        UnitHeader::new(&header(&[(1, 0, blocks)], vec![value; blocks as usize]))
     }
 
     /// Tries every range of a unit of four pieces, two of which are contiguous in their file.
     #[test]
     fn unit_holds_the_pieces_of_its_header_and_nothing_else() {
         let pieces = [(7, 1 << 33, 2), (1 << 40, 5, 3), (1 << 40, 8, 2), (7, 0, 1)];
-        let stated = Stated::new(&header(&pieces, vec![9; 8]));
-        assert_eq!(stated.sums(), [9; 8]);
+        let unit_header = UnitHeader::new(&header(&pieces, vec![9; 8]));
+        assert_eq!(unit_header.sums(), [9; 8]);
         let owners: Vec<(u64, u64)> = pieces
             .iter()
             .flat_map(|&(ino, block, blocks)| (block..).take(blocks as usize).map(move |b| (ino, b)))
@@ -249,12 +249,12 @@ mod tests {
                 let (ino, block) = owners[index];
                 let wanted = (block..).take(blocks as usize).map(|b| (ino, b));
                 let expected = owners[index..].iter().copied().take(blocks as usize).eq(wanted);
-                assert_eq!(stated.holds(ino, block, index as u32, blocks), expected, "{index}+{blocks}");
-                assert!(!stated.holds(ino + 1, block, index as u32, blocks));
-                assert!(!stated.holds(ino, block + 1, index as u32, blocks));
+                assert_eq!(unit_header.holds(ino, block, index as u32, blocks), expected, "{index}+{blocks}");
+                assert!(!unit_header.holds(ino + 1, block, index as u32, blocks));
+                assert!(!unit_header.holds(ino, block + 1, index as u32, blocks));
             }
         }
-        assert!(!stated.holds(7, 0, 7, 2), "more blocks than the unit has");
+        assert!(!unit_header.holds(7, 0, 7, 2), "more blocks than the unit has");
     }
 
     fn bytes(of: &UnitSums) -> usize {
@@ -263,7 +263,7 @@ mod tests {
 
     fn check(of: &UnitSums) {
         for shard in of.shards.iter().map(Mutex::lock) {
-            assert_eq!(shard.bytes, shard.entries.iter().map(Entry::bytes).sum::<usize>());
+            assert_eq!(shard.bytes, shard.entries.iter().map(CachedUnit::bytes).sum::<usize>());
             assert_eq!(shard.places.len(), shard.entries.len());
             for (unit, place) in &shard.places {
                 assert_eq!(shard.entries[*place].unit, *unit);

@@ -112,7 +112,7 @@ impl WaitingRoom {
     }
 
     /// Wakes all threads with a condition that satisfies `is_meant`.
-    pub(super) fn tell(&mut self, is_meant: impl Fn(WaitsFor) -> bool) {
+    pub(super) fn wake_all(&mut self, is_meant: impl Fn(WaitsFor) -> bool) {
         let mut place = 0;
         while let Some(sleeper) = self.sleepers.get(place) {
             match is_meant(sleeper.waits_for) {
@@ -124,7 +124,7 @@ impl WaitingRoom {
 
     /// Wakes the longest waiting thread with a condition that satisfies `is_meant`. Returns false
     /// if none.
-    pub(super) fn tell_one(&mut self, is_meant: impl Fn(WaitsFor) -> bool) -> bool {
+    pub(super) fn wake_one(&mut self, is_meant: impl Fn(WaitsFor) -> bool) -> bool {
         let place = self.sleepers.iter().position(|sleeper| is_meant(sleeper.waits_for));
         place.map(|place| self.wake(place)).is_some()
     }
@@ -140,7 +140,7 @@ impl WaitingRoom {
     pub(super) fn step_may_help(&mut self, is_step_running: bool) {
         self.may_step = true;
         if !is_step_running {
-            self.tell_one(|what| matches!(what, WaitsFor::Space(_)));
+            self.wake_one(|what| matches!(what, WaitsFor::Space(_)));
         }
     }
 
@@ -204,10 +204,10 @@ mod tests {
         for what in [WaitsFor::File(1), WaitsFor::Commit, WaitsFor::File(1), WaitsFor::File(2)] {
             let _asleep = enter(&mut room, what);
         }
-        room.tell(|what| what == WaitsFor::File(1));
+        room.wake_all(|what| what == WaitsFor::File(1));
         assert_eq!((bells(&mut room), room.sleepers.len()), (2, 2));
-        assert!(room.tell_one(|what| what == WaitsFor::Commit));
-        assert!(!room.tell_one(|what| what == WaitsFor::Commit));
+        assert!(room.wake_one(|what| what == WaitsFor::Commit));
+        assert!(!room.wake_one(|what| what == WaitsFor::Commit));
         assert_eq!((bells(&mut room), room.sleepers.len()), (1, 1));
     }
 

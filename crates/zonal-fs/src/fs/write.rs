@@ -12,7 +12,7 @@ use super::space::Placed;
 use super::waiting::WaitsFor;
 use crate::BLOCK_BYTES;
 use crate::format::{Attributes, HEADER_BYTES, SIZE_MAX, crc32c};
-use crate::space::open::Wish;
+use crate::space::open::PlacementRequest;
 use crate::waiter::Wait;
 use std::ops::Range;
 use zonal_io::buffer::IoBuf;
@@ -127,26 +127,26 @@ impl Blocks<'_> {
 }
 
 /// Right to change a file's data. Other threads wait until it is dropped.
-pub(super) struct Held<'a> {
+pub(super) struct FileGuard<'a> {
     shared: &'a Shared,
     ino: u64,
 }
 
-impl Drop for Held<'_> {
+impl Drop for FileGuard<'_> {
     fn drop(&mut self) {
         let mut core = self.shared.core.lock();
         if let Some(mut node) = core.nodes.here(self.ino) {
             node.is_held = false;
             node.cut = None;
         }
-        core.room.tell_one(|what| what == WaitsFor::Hold(self.ino));
+        core.room.wake_one(|what| what == WaitsFor::Hold(self.ino));
         if let Err(error) = core.end_use(self.ino) {
-            core.die(&error);
+            core.make_read_only(&error);
         }
-        let gone = core.gone.mark();
+        let gone = core.deleted.mark();
         drop(core);
-        if let Err(error) = self.shared.free_gone(gone, None) {
-            self.shared.core.lock().die(&error);
+        if let Err(error) = self.shared.free_deleted(gone, None) {
+            self.shared.core.lock().make_read_only(&error);
         }
     }
 }
@@ -159,23 +159,23 @@ impl Core {
         if is_nameless && !self.is_used(ino) {
             return self.destroy(ino);
         }
-        self.let_go(ino);
+        self.drop_if_unused(ino);
         Ok(())
     }
 }
 
 impl Shared {
     /// Waits until no other thread changes the file's data.
-    fn hold(&self, waiter: &dyn Wait, ino: u64) -> Result<Held<'_>, FsError> {
+    fn hold(&self, waiter: &dyn Wait, ino: u64) -> Result<FileGuard<'_>, FsError> {
         drop(self.lock_with_file(ino));
         drop(self.lock_when(waiter, WaitsFor::Hold(ino), |core| {
-            core.check_alive()?;
+            core.check_writable()?;
             // Checked first, so that a refused file is not loaded into memory.
             check_kind(&core.attributes(ino)?)?;
             let mut node = core.nodes.get(&core.rows, ino)?;
             Ok(!std::mem::replace(&mut node.is_held, true))
         })?);
-        Ok(Held { shared: self, ino })
+        Ok(FileGuard { shared: self, ino })
     }
 
     /// Writes at `offset` and returns the number of bytes written, which is less than requested
@@ -203,7 +203,7 @@ impl Shared {
         offset: u64,
         payload: Payload<'_>,
         set_ids: SetIds,
-    ) -> Result<Option<(Held<'_>, bool)>, FsError> {
+    ) -> Result<Option<(FileGuard<'_>, bool)>, FsError> {
         let length = payload.len();
         if offset.checked_add(length).is_none_or(|end| end > SIZE_MAX) {
             return Err(FsError::TooLarge);
@@ -285,7 +285,7 @@ impl Shared {
         blocks: Option<&Blocks<'_>>,
         room: &mut CallRoom<'_>,
     ) -> Result<u32, FsError> {
-        let (append, first) = self.take_up(waiter, ino, range, end, room)?;
+        let (append, first) = self.place_unit(waiter, ino, range, end, room)?;
         let taken = append.blocks();
         let wanted = if self.superblock.is_summed { Sums::Wanted } else { Sums::None };
         let mut sums = Vec::new();
@@ -299,7 +299,7 @@ impl Shared {
 
     /// Places a unit with as many of the blocks `range` as possible. Returns the unit, to be sent
     /// by the caller, and its first block.
-    pub(super) fn take_up(
+    pub(super) fn place_unit(
         &self,
         waiter: &dyn Wait,
         ino: u64,
@@ -323,7 +323,7 @@ impl Shared {
         core.space.lock().spend_on_unit(&mut grant, taken)?;
         room.put_back(grant);
         let part = range.start..range.start + u64::from(taken);
-        let number = core.takes_up(ino, &part, end)?;
+        let number = core.begin_write(ino, &part, end)?;
         core.cache_zone(ino, opened)?;
         let carried = Carried { ino, block: part.start, blocks: taken, number, source: Source::Write };
         Ok((AppendUnit::new(opened.zone, vec![carried]), part.start))
@@ -336,20 +336,20 @@ impl Shared {
         ino: u64,
         blocks: u32,
     ) -> Result<(CoreGuard<'_>, Placed), FsError> {
-        self.place_by(waiter, ino, |core| core.wish_of(self, ino), blocks)
+        self.place_by(waiter, ino, |core| core.placement_request(self, ino), blocks)
     }
 
-    /// Like [`Shared::place`], for data with the given `wish`.
+    /// Like [`Shared::place`], for data with the given `request`.
     pub(super) fn place_by(
         &self,
         waiter: &dyn Wait,
         ino: u64,
-        wish: impl Fn(&mut Core) -> Result<Wish, FsError>,
+        request: impl Fn(&mut Core) -> Result<PlacementRequest, FsError>,
         blocks: u32,
     ) -> Result<(CoreGuard<'_>, Placed), FsError> {
-        let placed = self.place_in_turn(waiter, ino, wish, blocks);
+        let placed = self.place_in_turn(waiter, ino, request, blocks);
         if placed.is_err() {
-            self.core.lock().turns.leaves(ino);
+            self.core.lock().turns.leave(ino);
         }
         placed
     }
@@ -358,22 +358,22 @@ impl Shared {
         &self,
         waiter: &dyn Wait,
         ino: u64,
-        wish: impl Fn(&mut Core) -> Result<Wish, FsError>,
+        request: impl Fn(&mut Core) -> Result<PlacementRequest, FsError>,
         blocks: u32,
     ) -> Result<(CoreGuard<'_>, Placed), FsError> {
         let needs_turn = blocks + 1 >= self.unit_blocks();
         let mut seat = Seat::new(self, waiter, WaitsFor::Room(needs_turn.then_some(ino)));
         loop {
             let mut core = self.lock();
-            core.check_alive()?;
+            core.check_writable()?;
             let has_room = core.has_room(self);
-            let is_clear = if needs_turn { core.turns.asks(ino, has_room) } else { has_room };
+            let is_clear = if needs_turn { core.turns.may_send(ino, has_room) } else { has_room };
             if is_clear {
-                let wish = wish(&mut core)?;
-                if let Some(placed) = core.place(wish, blocks)? {
+                let request = request(&mut core)?;
+                if let Some(placed) = core.place(request, blocks)? {
                     core.turns.sends(ino, placed.blocks.into());
                     // This thread was notified of room for one unit; there may be more.
-                    core.tell_of_room(self);
+                    core.notify_room(self);
                     seat.leave(&mut core);
                     return Ok((core, placed));
                 }
@@ -572,7 +572,7 @@ impl Shared {
 
 impl Core {
     /// Notes that blocks of a file are about to be sent, and returns the number of the write.
-    pub(super) fn takes_up(&mut self, ino: u64, part: &Range<u64>, end: u64) -> Result<u64, FsError> {
+    pub(super) fn begin_write(&mut self, ino: u64, part: &Range<u64>, end: u64) -> Result<u64, FsError> {
         let number = self.next_number();
         let mut node = self.nodes.get(&self.rows, ino)?;
         let over = node.dirty.take(part, number);
@@ -588,6 +588,6 @@ impl Core {
             .here(ino)
             .is_none_or(|node| node.in_flight.is_empty() && !node.write_buffer.is_taken());
         // On a file system that refuses changes, this may never become true.
-        if is_at_rest { Ok(true) } else { self.check_alive().map(|()| false) }
+        if is_at_rest { Ok(true) } else { self.check_writable().map(|()| false) }
     }
 }

@@ -81,8 +81,8 @@ impl WriteBuffer {
     /// True if any of `blocks` are in it, or in a tail that a thread has taken.
     pub(crate) fn has_any(&self, blocks: &Range<u64>) -> bool {
         match self {
-            WriteBuffer::Here(tail) => meets(&tail.range(), blocks),
-            WriteBuffer::Taken(range, _) => meets(range, blocks),
+            WriteBuffer::Here(tail) => touches(&tail.range(), blocks),
+            WriteBuffer::Taken(range, _) => touches(range, blocks),
             WriteBuffer::Nothing => false,
         }
     }
@@ -108,7 +108,7 @@ pub(crate) struct BufferedTail {
 }
 
 /// Result of an attempt to take a tail.
-enum Found {
+enum TakenTail {
     Tail(Box<BufferedTail>),
     /// Another thread has taken it.
     Taken,
@@ -117,8 +117,8 @@ enum Found {
 
 /// Choice of whether a short tail may wait for pieces of other files.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Leaves {
-    WithOthers,
+enum Combining {
+    MayWait,
     /// The caller waits for it: combine it only with pieces that are waiting already.
     AtOnce,
 }
@@ -133,16 +133,16 @@ pub(super) struct WriteBuffers {
     number: u64,
 }
 
-impl Found {
+impl TakenTail {
     /// True if the wait for a tail is over; stores the tail in `into`, if there is one.
     fn ends_wait(self, into: &mut Option<Box<BufferedTail>>) -> bool {
         match self {
-            Found::Tail(tail) => {
+            TakenTail::Tail(tail) => {
                 *into = Some(tail);
                 true
             }
-            Found::Taken => false,
-            Found::Nothing => true,
+            TakenTail::Taken => false,
+            TakenTail::Nothing => true,
         }
     }
 }
@@ -223,7 +223,7 @@ impl Shared {
     ) -> Result<u64, FsError> {
         self.admit(waiter, Touched::Added)?;
         let (unit, end) = (u64::from(self.unit_blocks() - 1) * BLOCK, offset + payload.len());
-        let mut at = offset + self.go_on(waiter, ino, offset, payload, room)?;
+        let mut at = offset + self.extend_tail(waiter, ino, offset, payload, room)?;
         let written = |at: u64, result: Result<u64, FsError>| match result {
             Err(error) if error.is_no_space() && at > offset => Ok(0),
             other => other,
@@ -244,7 +244,7 @@ impl Shared {
     }
 
     /// Adds to the tail of a file, or sends it if the write is elsewhere. Returns the bytes added.
-    fn go_on(
+    fn extend_tail(
         &self,
         waiter: &dyn Wait,
         ino: u64,
@@ -254,7 +254,7 @@ impl Shared {
     ) -> Result<u64, FsError> {
         let Some(mut tail) = self.take_tail(waiter, ino)? else { return Ok(0) };
         if !tail.takes(at) {
-            return self.move_on(waiter, ino, tail, Leaves::WithOthers).map(|()| 0);
+            return self.send_or_combine(waiter, ino, tail, Combining::MayWait).map(|()| 0);
         }
         let result = self.extend(waiter, ino, &mut tail, at, payload, room);
         self.leave_tail(waiter, ino, tail)?;
@@ -410,7 +410,7 @@ impl Shared {
     fn take_tail(&self, waiter: &dyn Wait, ino: u64) -> Result<Option<Box<BufferedTail>>, FsError> {
         let mut tail = None;
         drop(self.lock_when(waiter, WaitsFor::File(ino), |core| {
-            core.check_alive()?;
+            core.check_writable()?;
             let found = core.take_tail(ino, u64::MAX);
             Ok(found.ends_wait(&mut tail))
         })?);
@@ -425,44 +425,44 @@ impl Shared {
         tail: Box<BufferedTail>,
     ) -> Result<(), FsError> {
         let left = if tail.is_full() { Some(tail) } else { self.core.lock().put_back(ino, tail) };
-        left.map_or(Ok(()), |tail| self.move_on(waiter, ino, tail, Leaves::WithOthers))
+        left.map_or(Ok(()), |tail| self.send_or_combine(waiter, ino, tail, Combining::MayWait))
     }
 
     /// Sends the tail of a file, or combines it if it is short. On return the file has no tail
     /// except of later writes; does not wait for a thread that keeps writing.
     pub(super) fn send_tail(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
-        self.end_tail(waiter, ino, Leaves::WithOthers)
+        self.end_tail(waiter, ino, Combining::MayWait)
     }
 
     /// Like [`Shared::send_tail`], for a caller that waits for the data.
     pub(super) fn sync_tail(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
-        self.end_tail(waiter, ino, Leaves::AtOnce)
+        self.end_tail(waiter, ino, Combining::AtOnce)
     }
 
-    fn end_tail(&self, waiter: &dyn Wait, ino: u64, leaves: Leaves) -> Result<(), FsError> {
+    fn end_tail(&self, waiter: &dyn Wait, ino: u64, leaves: Combining) -> Result<(), FsError> {
         let mark = self.core.lock().write_buffers.number;
         let mut tail = None;
         drop(self.lock_when(waiter, WaitsFor::File(ino), |core| {
-            core.check_alive()?;
+            core.check_writable()?;
             let found = core.take_tail(ino, mark);
             Ok(found.ends_wait(&mut tail))
         })?);
-        tail.map_or(Ok(()), |tail| self.move_on(waiter, ino, tail, leaves))
+        tail.map_or(Ok(()), |tail| self.send_or_combine(waiter, ino, tail, leaves))
     }
 
     /// Sends a taken tail, or combines it if it is short.
-    fn move_on(
+    fn send_or_combine(
         &self,
         waiter: &dyn Wait,
         ino: u64,
         tail: Box<BufferedTail>,
-        leaves: Leaves,
+        leaves: Combining,
     ) -> Result<(), FsError> {
         match self.is_short(tail.blocks)
-            && (leaves == Leaves::WithOthers || self.core.lock().combined.count() > 0)
+            && (leaves == Combining::MayWait || self.core.lock().combined.count() > 0)
         {
             true => self.combine_tail(waiter, ino, *tail),
-            false => self.send_off(waiter, ino, tail),
+            false => self.send_taken_tail(waiter, ino, tail),
         }
     }
 
@@ -496,7 +496,12 @@ impl Shared {
     }
 
     /// Sends a taken tail. Lost data is reported by the next sync of the file.
-    fn send_off(&self, waiter: &dyn Wait, ino: u64, mut tail: Box<BufferedTail>) -> Result<(), FsError> {
+    fn send_taken_tail(
+        &self,
+        waiter: &dyn Wait,
+        ino: u64,
+        mut tail: Box<BufferedTail>,
+    ) -> Result<(), FsError> {
         let mut result = Ok(());
         while tail.blocks > 0 && result.is_ok() {
             result = self.send_part(waiter, ino, &mut tail);
@@ -504,7 +509,7 @@ impl Shared {
         let mut core = self.core.lock();
         core.space.lock().credit.give_back(tail.room);
         core.tail_is_gone(ino);
-        core.tell_of_room(self);
+        core.notify_room(self);
         match result {
             // The file was deleted while its data was buffered.
             Err(FsError::NotFound) => Ok(()),
@@ -528,7 +533,7 @@ impl Shared {
         let (mut core, Placed { opened, blocks }) = self.place(waiter, ino, tail.blocks)?;
         core.space.lock().spend_on_unit(&mut tail.room, blocks)?;
         let part = tail.block..tail.block + u64::from(blocks);
-        let number = core.takes_up(ino, &part, tail.end)?;
+        let number = core.begin_write(ino, &part, tail.end)?;
         core.cache_zone(ino, opened)?;
         drop(core);
         let carried = Carried { ino, block: tail.block, blocks, number, source: Source::Write };
@@ -562,17 +567,17 @@ impl Core {
 
     /// Takes the tail of a file. If another thread has it, it counts only if its number is below
     /// `mark`.
-    fn take_tail(&mut self, ino: u64, mark: u64) -> Found {
-        let Some(mut node) = self.nodes.here(ino) else { return Found::Nothing };
+    fn take_tail(&mut self, ino: u64, mark: u64) -> TakenTail {
+        let Some(mut node) = self.nodes.here(ino) else { return TakenTail::Nothing };
         match node.write_buffer.take() {
             Some(tail) => {
                 self.write_buffers.taken_for_good(&tail);
-                Found::Tail(tail)
+                TakenTail::Tail(tail)
             }
             None if matches!(node.write_buffer, WriteBuffer::Taken(_, number) if number < mark) => {
-                Found::Taken
+                TakenTail::Taken
             }
-            None => Found::Nothing,
+            None => TakenTail::Nothing,
         }
     }
 
@@ -608,7 +613,7 @@ impl Core {
         self.write_buffers.here.insert(tail.number, (ino, tail.since));
         self.write_buffers.taken -= 1;
         node.write_buffer = WriteBuffer::Here(tail);
-        self.room.tell(|what| what == WaitsFor::File(ino));
+        self.room.wake_all(|what| what == WaitsFor::File(ino));
         None
     }
 
@@ -617,8 +622,8 @@ impl Core {
         if let Some(mut node) = self.nodes.here(ino) {
             node.write_buffer = WriteBuffer::Nothing;
         }
-        self.room.tell(|what| what == WaitsFor::File(ino));
-        self.let_go(ino);
+        self.room.wake_all(|what| what == WaitsFor::File(ino));
+        self.drop_if_unused(ino);
     }
 
     /// Drops the tail of a file that is being removed, and gives back its space.
@@ -630,6 +635,6 @@ impl Core {
     }
 }
 
-fn meets(one: &Range<u64>, other: &Range<u64>) -> bool {
+fn touches(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start < other.end && other.start < one.end
 }

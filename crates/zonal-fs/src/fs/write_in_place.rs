@@ -46,7 +46,7 @@ impl Shared {
         self.admit(waiter, Touched::Added)?;
         let (first, end) = (offset / BLOCK, offset + bytes);
         let mut room = CallRoom::new(self);
-        let (append, _) = self.take_up(waiter, ino, first..end / BLOCK, end, &mut room)?;
+        let (append, _) = self.place_unit(waiter, ino, first..end / BLOCK, end, &mut room)?;
         // A zone may end within it.
         let taken = u64::from(append.blocks()) * BLOCK;
         let rest = (taken < bytes).then(|| buf[HEADER_BYTES..][taken as usize..length].to_vec());

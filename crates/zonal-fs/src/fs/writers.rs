@@ -93,7 +93,7 @@ impl Shared {
         tail.add(offset, payload, new.as_ref());
         match self.nodes.put_back(ino, tail, change) {
             Ok(false) => {}
-            Ok(true) => self.core.lock().room.tell(|what| what == WaitsFor::File(ino)),
+            Ok(true) => self.core.lock().room.wake_all(|what| what == WaitsFor::File(ino)),
             Err(tail) => {
                 self.core.lock().write_buffers.taken_for_good(&tail);
                 self.leave_tail(waiter, ino, tail)?;

@@ -38,14 +38,14 @@ zonal_core::setters! {
 
 /// An extent of a file.
 #[derive(Clone, Copy)]
-struct Held {
+struct FileExtent {
     ino: u64,
     block: u64,
     extent: Extent,
 }
 
 /// Blocks of a file, as recorded in the runs of a zone.
-struct Known {
+struct RunSpan {
     /// First block in the zone.
     place: u32,
     /// First block of the file.
@@ -53,12 +53,12 @@ struct Known {
     blocks: u32,
 }
 
-impl Known {
-    fn continues_with(&self, next: &Known) -> bool {
+impl RunSpan {
+    fn continues_with(&self, next: &RunSpan) -> bool {
         self.place + self.blocks == next.place && self.block + u64::from(self.blocks) == next.block
     }
 
-    fn holds(&self, span: &Known) -> bool {
+    fn holds(&self, span: &RunSpan) -> bool {
         let skip = span.place - self.place;
         skip + span.blocks <= self.blocks && self.block + u64::from(skip) == span.block
     }
@@ -68,25 +68,25 @@ impl Known {
 ///
 /// A power cut after the reset of a zone and before the next commit leaves runs of the zone's
 /// previous contents. They can lie among the runs of newer data, even of the same file.
-struct KnownPieces {
-    pieces: Vec<Known>,
+struct RunSpans {
+    pieces: Vec<RunSpan>,
     /// For each piece, the largest end of it and all pieces ahead of it.
     ends: Vec<u32>,
 }
 
-impl KnownPieces {
-    fn new(mut pieces: Vec<Known>) -> KnownPieces {
+impl RunSpans {
+    fn new(mut pieces: Vec<RunSpan>) -> RunSpans {
         pieces.sort_by_key(|piece| piece.place);
         let mut end = 0;
         let ends = pieces.iter().map(|piece| {
             end = end.max(piece.place + piece.blocks);
             end
         });
-        KnownPieces { ends: ends.collect(), pieces }
+        RunSpans { ends: ends.collect(), pieces }
     }
 
     /// True if one of the pieces contains `span`.
-    fn hold(&self, span: &Known) -> bool {
+    fn hold(&self, span: &RunSpan) -> bool {
         let before = self.pieces.partition_point(|piece| piece.place <= span.place);
         let may_hold = |at: &usize| self.ends[*at] >= span.place + span.blocks;
         (0..before).rev().take_while(may_hold).any(|at| self.pieces[at].holds(span))
@@ -95,11 +95,11 @@ impl KnownPieces {
 
 /// Contents of all rows, read once.
 #[derive(Default)]
-struct Seen {
+struct Snapshot {
     files: BTreeMap<u64, Attributes>,
     entries: Vec<(u64, Vec<u8>, Entry)>,
     positions: BTreeMap<(u64, Position), Vec<u8>>,
-    held: Vec<Held>,
+    held: Vec<FileExtent>,
     runs: Vec<(u32, u32, Run)>,
     accounts: BTreeMap<u32, Account>,
     orphans: BTreeSet<u64>,
@@ -125,7 +125,7 @@ pub fn check(
     options: Options,
 ) -> Result<Vec<Finding>, FsError> {
     let report = drive.report(waiter)?;
-    let mut seen = Seen::of(rows)?;
+    let mut seen = Snapshot::of(rows)?;
     seen.check_names();
     seen.check_positions();
     seen.check_blocks();
@@ -145,9 +145,9 @@ pub fn check(
     Ok(seen.findings)
 }
 
-impl Seen {
-    fn of(rows: &Rows) -> Result<Seen, FsError> {
-        let mut seen = Seen::default();
+impl Snapshot {
+    fn of(rows: &Rows) -> Result<Snapshot, FsError> {
+        let mut seen = Snapshot::default();
         let next = rows.get(&key::counter("ino"))?;
         seen.next = next.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);
         if seen.next > FILES_END {
@@ -171,7 +171,7 @@ impl Seen {
         })?;
         seen.scan(rows, key::all_extents(), |seen, key, value| {
             let (ino, block) = key::extent_parts(key);
-            seen.held.push(Held { ino, block, extent: Extent::decode(key, value).ok()? });
+            seen.held.push(FileExtent { ino, block, extent: Extent::decode(key, value).ok()? });
             Some(())
         })?;
         seen.scan(rows, key::all_runs(), |seen, key, value| {
@@ -203,7 +203,7 @@ impl Seen {
         &mut self,
         rows: &Rows,
         (from, end): (Vec<u8>, Vec<u8>),
-        take: impl Fn(&mut Seen, &[u8], &[u8]) -> Option<()>,
+        take: impl Fn(&mut Snapshot, &[u8], &[u8]) -> Option<()>,
     ) -> Result<(), FsError> {
         rows.scan(&from, &end, |key, value| {
             // A row whose key has the wrong length is never found by a lookup.
@@ -308,7 +308,7 @@ impl Seen {
     /// Compares the block count of each file with its extents.
     fn check_blocks(&mut self) {
         let mut found: BTreeMap<u64, u64> = BTreeMap::new();
-        for Held { ino, extent, .. } in &self.held {
+        for FileExtent { ino, extent, .. } in &self.held {
             *found.entry(*ino).or_default() += u64::from(extent.blocks);
         }
         for (&ino, file) in self.files.iter().filter(|(_, file)| file.kind == FileKind::File) {
@@ -322,9 +322,9 @@ impl Seen {
     /// Checks that the file and the place of each extent exist. Extents and runs without a place
     /// are dropped, because their length may be any number and later checks rely on it.
     fn check_places(&mut self, superblock: &Superblock, report: &[ZoneDescriptor]) {
-        let mut previous: Option<Held> = None;
+        let mut previous: Option<FileExtent> = None;
         for held in &self.held {
-            let Held { ino, block, extent } = *held;
+            let FileExtent { ino, block, extent } = *held;
             let overlaps = previous.filter(|p| p.ino == ino && p.block + u64::from(p.extent.blocks) > block);
             if let Some(p) = overlaps {
                 self.findings.push(Finding::Overlap { ino, block: p.block, next: block });
@@ -355,7 +355,7 @@ impl Seen {
     /// Finds blocks used by several extents.
     fn check_shared(&mut self) {
         let mut spans: Vec<(u32, u32, u32, u64, u64)> = Vec::new();
-        for Held { ino, block, extent } in &self.held {
+        for FileExtent { ino, block, extent } in &self.held {
             for span in inspect::spans(*ino, *block, extent) {
                 spans.push((extent.zone, span.0, span.1, *ino, *block + span.2));
             }
@@ -372,10 +372,10 @@ impl Seen {
     /// Finds extents that are missing from the runs of their zones.
     fn check_runs(&mut self) {
         let known = self.known();
-        for Held { ino, block, extent } in &self.held {
+        for FileExtent { ino, block, extent } in &self.held {
             let pieces = known.get(&(*ino, extent.zone));
             for (place, blocks, offset) in inspect::spans(*ino, *block, extent) {
-                let span = Known { place, block: block + offset, blocks };
+                let span = RunSpan { place, block: block + offset, blocks };
                 if !pieces.is_some_and(|pieces| pieces.hold(&span)) {
                     let (ino, zone) = (*ino, extent.zone);
                     self.findings.push(Finding::Unknown { ino, block: span.block, blocks, zone });
@@ -386,8 +386,8 @@ impl Seen {
 
     /// Collects the pieces of each file in each zone from the runs. Adjacent pieces are joined,
     /// because an extent may span several.
-    fn known(&self) -> BTreeMap<(u64, u32), KnownPieces> {
-        let mut known: BTreeMap<(u64, u32), Vec<Known>> = BTreeMap::new();
+    fn known(&self) -> BTreeMap<(u64, u32), RunSpans> {
+        let mut known: BTreeMap<(u64, u32), Vec<RunSpan>> = BTreeMap::new();
         for (zone, at, run) in &self.runs {
             let mut skip = 0;
             for piece in &run.pieces {
@@ -397,7 +397,7 @@ impl Seen {
                 skip += piece.blocks;
                 let pieces = known.entry((piece.ino, zone)).or_default();
                 for (place, blocks, offset) in inspect::spans(piece.ino, piece.block, &extent) {
-                    let next = Known { place, block: piece.block + offset, blocks };
+                    let next = RunSpan { place, block: piece.block + offset, blocks };
                     match pieces.last_mut() {
                         Some(last) if last.continues_with(&next) => last.blocks += blocks,
                         _ => pieces.push(next),
@@ -405,7 +405,7 @@ impl Seen {
                 }
             }
         }
-        known.into_iter().map(|(of, pieces)| (of, KnownPieces::new(pieces))).collect()
+        known.into_iter().map(|(of, pieces)| (of, RunSpans::new(pieces))).collect()
     }
 
     fn check_accounts(&mut self, report: &[ZoneDescriptor]) {
@@ -466,7 +466,7 @@ impl Seen {
         let mut headers = HeaderSums::default();
         self.runs.iter().for_each(|(zone, at, run)| headers.add(*zone, *at, run));
         let reader = inspect::Reader::new(drive.volume().clone(), superblock.clone(), &accounts, headers);
-        for Held { ino, block, extent } in &self.held {
+        for FileExtent { ino, block, extent } in &self.held {
             for (at, error) in reader.verify(waiter, *ino, *block, extent)? {
                 if let FsError::Unit { zone, error: UnitError::Beginning(units), .. } = error {
                     let account = self.accounts.get(&zone).map_or(0, |account| account.begun);

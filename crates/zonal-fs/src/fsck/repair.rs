@@ -3,7 +3,7 @@
 use super::Finding;
 use crate::BLOCK_BYTES;
 use crate::format::{
-    Account, Attributes, Entry, Extent, FILES_END, FileKind, NUMBERS_END, NUMBERS_PASSED, Position, Run,
+    Account, Attributes, Entry, Extent, FILES_END, FileKind, NUMBERS_END, NUMBERS_SKIPPED, Position, Run,
     RunPiece, key,
 };
 use crate::fs::files;
@@ -24,7 +24,7 @@ pub(crate) const FOUND: &[u8] = b"lost+found";
 /// Those of the database. Nothing was changed then.
 pub fn repair(rows: &mut Rows, findings: &[Finding]) -> Result<(), FsError> {
     for finding in findings {
-        mend(rows, finding)?;
+        repair_one(rows, finding)?;
     }
     // Removed rows no longer count.
     recount(rows)?;
@@ -33,9 +33,9 @@ pub fn repair(rows: &mut Rows, findings: &[Finding]) -> Result<(), FsError> {
     Ok(())
 }
 
-fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
+fn repair_one(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
     match finding {
-        Finding::DamagedRow { key } => take_away(rows, key)?,
+        Finding::DamagedRow { key } => drop_damaged_row(rows, key)?,
         Finding::Nowhere { ino, block, .. } | Finding::Shared { ino, block, .. } => {
             // The block lies in the extent that starts at or before it, unless the repair of
             // another finding has removed that extent.
@@ -43,7 +43,7 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
                 rows.put(key, Extent::lost(extent.blocks).encode());
             }
         }
-        Finding::Overlap { ino, block, next } => part(rows, *ino, *block, *next)?,
+        Finding::Overlap { ino, block, next } => resolve_overlap(rows, *ino, *block, *next)?,
         Finding::Unknown { ino, block, blocks, .. } => note_run(rows, *ino, *block, *blocks)?,
         Finding::NoFile { ino } => {
             for key in keys(rows, key::extent(*ino, 0), key::extent(ino.saturating_add(1), 0))? {
@@ -58,7 +58,7 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
         }
         Finding::NoAttributes { ino } => {
             if rows.get(&key::inode(*ino))?.is_none() {
-                put_file_back(rows, *ino, ROOT, Position::START, 0)?;
+                restore_file(rows, *ino, ROOT, Position::START, 0)?;
             }
         }
         Finding::NoSuchFile { parent, name, ino } => {
@@ -67,14 +67,14 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
             let is_there = end_of_last(rows, *ino, u64::MAX)? > 0;
             match entry.filter(|entry| is_there && entry.kind == FileKind::File) {
                 Some(Entry { position, .. }) if rows.get(&key::inode(*ino))?.is_none() => {
-                    put_file_back(rows, *ino, *parent, position, 0)?;
+                    restore_file(rows, *ino, *parent, position, 0)?;
                 }
                 // The file was already restored under another name.
                 Some(_) => {}
-                None => strike(rows, *parent, name)?,
+                None => remove_entry(rows, *parent, name)?,
             }
         }
-        Finding::NoDirectory { parent, name } => strike(rows, *parent, name)?,
+        Finding::NoDirectory { parent, name } => remove_entry(rows, *parent, name)?,
         Finding::PositionOfNothing { parent, position, .. } => {
             rows.delete(key::position(*parent, Position(*position)));
         }
@@ -102,7 +102,7 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
             let root = Attributes { next_position, ..directory(ROOT, Position::START) };
             rows.put(key::inode(ROOT), root.encode());
         }
-        Finding::NoName { ino } => give_name(rows, *ino)?,
+        Finding::NoName { ino } => move_to_lost_and_found(rows, *ino)?,
         Finding::Links { ino, found, .. } => change(rows, *ino, |file| file.links = *found)?,
         Finding::WrongKind { parent, name, kind, .. } => {
             let key = key::entry(*parent, name);
@@ -133,7 +133,7 @@ fn mend(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
 
 /// Restores a file from its extents, owned by root. Its length is unknown, so one lost block
 /// follows its data.
-pub(super) fn put_file_back(
+pub(super) fn restore_file(
     rows: &mut Rows,
     ino: u64,
     parent: u64,
@@ -169,7 +169,7 @@ fn extent_at(rows: &Rows, ino: u64, block: u64) -> Result<Option<(Vec<u8>, Exten
 
 /// Removes a row that cannot be decoded. If it was an extent, the blocks up to the next extent or
 /// the end of the file become lost.
-fn take_away(rows: &mut Rows, key: &[u8]) -> Result<(), FsError> {
+fn drop_damaged_row(rows: &mut Rows, key: &[u8]) -> Result<(), FsError> {
     rows.delete(key.to_vec());
     let (ino, block) = key::extent_parts(key);
     if key != key::extent(ino, block) {
@@ -191,7 +191,7 @@ fn take_away(rows: &mut Rows, key: &[u8]) -> Result<(), FsError> {
 
 /// Resolves an overlap of two extents: the first keeps its blocks, and the blocks that only the
 /// second has become lost. The rows do not show which of the two is right.
-fn part(rows: &mut Rows, ino: u64, block: u64, next: u64) -> Result<(), FsError> {
+fn resolve_overlap(rows: &mut Rows, ino: u64, block: u64, next: u64) -> Result<(), FsError> {
     let end =
         |at: u64| Ok::<_, FsError>(extent_at(rows, ino, at)?.map_or(at, |(_, e)| at + u64::from(e.blocks)));
     let (from, to) = (end(block)?, end(next)?);
@@ -227,7 +227,7 @@ pub(crate) fn directory(parent: u64, position: Position) -> Attributes {
 }
 
 /// Deletes a name, and its position if the position refers to that name.
-fn strike(rows: &mut Rows, parent: u64, name: &[u8]) -> Result<(), FsError> {
+fn remove_entry(rows: &mut Rows, parent: u64, name: &[u8]) -> Result<(), FsError> {
     let key = key::entry(parent, name);
     let entry = rows.get(&key)?.and_then(|value| Entry::decode(&key, &value).ok());
     if let Some(entry) = entry {
@@ -268,7 +268,7 @@ fn last_position(rows: &Rows, directory: u64) -> Result<Option<Position>, FsErro
 fn count_opening(rows: &mut Rows, least: u32) -> Result<u32, FsError> {
     let key = key::counter("sequence");
     let counted = rows.get(&key)?.and_then(|row| row.try_into().ok()).map_or(0, u64::from_le_bytes);
-    let number = counted.max(u64::from(least) << 32).saturating_add(NUMBERS_PASSED);
+    let number = counted.max(u64::from(least) << 32).saturating_add(NUMBERS_SKIPPED);
     // A counter at its end is left alone: with a larger one the file system would not open.
     if number < NUMBERS_END {
         rows.put(key, number.to_le_bytes().to_vec());
@@ -295,7 +295,7 @@ fn take_number(rows: &mut Rows) -> Result<u64, FsError> {
 }
 
 /// Enters a file without a name in `lost+found`, under its number.
-fn give_name(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
+fn move_to_lost_and_found(rows: &mut Rows, ino: u64) -> Result<(), FsError> {
     let key = key::entry(ROOT, FOUND);
     let found = match rows.get(&key)? {
         Some(value) => Entry::decode(&key, &value)?.ino,

@@ -15,7 +15,7 @@
 //! Other names of a file, extended attributes and targets of symbolic links are stored only once
 //! and cannot be restored.
 
-use super::repair::{directory, end_of_last, put_file_back};
+use super::repair::{directory, end_of_last, restore_file};
 use crate::BLOCK_BYTES;
 use crate::drive::Drive;
 use crate::format::{Attributes, Entry, Extent, FileKind, Position, key};
@@ -104,12 +104,12 @@ impl Loss {
 /// so that only a rebuild helps.
 pub fn salvage(drive: &Arc<Drive>, waiters: &Waiters, beside: Option<Beside>) -> Result<Salvaged, MakeError> {
     let found = superblocks::find(drive, &*waiters())?;
-    let store = make::look_at_store(drive, waiters, beside, &found)?;
+    let store = make::open_store_read_only(drive, waiters, beside, &found)?;
     let memory = Memory::new();
     let mut rows = Rows::open(memory.clone(), CACHE_BYTES)?;
     let gaps = salvage_rows(store, |(key, value)| {
         rows.put(key, value);
-        relieve(&mut rows)
+        commit_if_large(&mut rows)
     })?;
     let of_the_whole = key::counter("");
     if gaps.iter().any(|gap| gap.kind == of_the_whole[0]) {
@@ -166,7 +166,7 @@ impl Salvaged {
     }
 }
 
-fn relieve(rows: &mut Rows) -> Result<(), StoreError> {
+fn commit_if_large(rows: &mut Rows) -> Result<(), StoreError> {
     if rows.changes() < CHANGES_MAX { Ok(()) } else { commit(rows) }
 }
 
@@ -186,7 +186,7 @@ fn complete(rows: &mut Rows, gaps: &[Gap], now: i64) -> Result<Vec<Loss>, FsErro
     losses.extend(note_lost_extents(rows, &lost, &found)?);
     let are_names_there = !lost.has_kind(&key::inodes().0) && has_all_names(rows)?;
     let told = gaps.iter().filter(|gap| !are_names_there || gap.kind != key::all_entries().0[0]);
-    losses.extend(told.filter_map(Lost::told));
+    losses.extend(told.filter_map(Lost::potential_loss));
     Ok(losses.into_iter().collect())
 }
 
@@ -208,7 +208,7 @@ impl Lost<'_> {
     }
 
     /// The potential loss of a gap in rows that no other rows determine.
-    fn told(gap: &Gap) -> Option<Loss> {
+    fn potential_loss(gap: &Gap) -> Option<Loss> {
         let what = [
             (key::all_entries().0, "names in directories"),
             (key::attribute(0, b""), "extended attributes of files"),
@@ -247,7 +247,7 @@ fn put_entries_back(rows: &mut Rows, lost: &Lost<'_>) -> Result<(), FsError> {
         let key = key::entry(parent, &name);
         if lost.may_hold(&key) && rows.get(&key)?.is_none() {
             rows.put(key, Entry { ino, kind, position }.encode());
-            relieve(rows)?;
+            commit_if_large(rows)?;
         }
     }
     Ok(())
@@ -284,7 +284,7 @@ fn put_positions_back(rows: &mut Rows, lost: &Lost<'_>) -> Result<(), FsError> {
     for (position, name) in names {
         if rows.get(&position)?.is_none() {
             rows.put(position, name);
-            relieve(rows)?;
+            commit_if_large(rows)?;
         }
     }
     Ok(())
@@ -309,7 +309,7 @@ fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<BTreeSet
         }
         let file = Attributes::new(kind, 0o600, parent, position, now);
         match kind {
-            FileKind::File => put_file_back(rows, ino, parent, position, now)?,
+            FileKind::File => restore_file(rows, ino, parent, position, now)?,
             FileKind::Directory => rows.put(key, directory(parent, position).encode()),
             FileKind::Symlink => {
                 let size = rows.get(&key::target(ino))?.map_or(0, |target| target.len() as u64);
@@ -318,7 +318,7 @@ fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<BTreeSet
             _ => rows.put(key, file.encode()),
         }
         found.insert(ino);
-        relieve(rows)?;
+        commit_if_large(rows)?;
     }
     let nameless: BTreeSet<u64> = all_of(rows, key::all_extents(), |key, _| {
         let ino = key::extent_parts(key).0;
@@ -328,9 +328,9 @@ fn put_files_back(rows: &mut Rows, lost: &Lost<'_>, now: i64) -> Result<BTreeSet
     .collect();
     for ino in nameless {
         if rows.get(&key::inode(ino))?.is_none() {
-            put_file_back(rows, ino, ROOT, Position::START, now)?;
+            restore_file(rows, ino, ROOT, Position::START, now)?;
             found.insert(ino);
-            relieve(rows)?;
+            commit_if_large(rows)?;
         }
     }
     Ok(found)
@@ -365,7 +365,7 @@ fn note_lost_extents(rows: &mut Rows, lost: &Lost<'_>, found: &BTreeSet<u64>) ->
                     rows.put(key::extent(ino, block), Extent::lost(blocks).encode());
                 }
                 losses.push(Loss::Extents { ino, block: start, blocks: end - start });
-                relieve(rows)?;
+                commit_if_large(rows)?;
             }
         }
     }

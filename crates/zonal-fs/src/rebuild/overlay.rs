@@ -1,6 +1,6 @@
 //! Reconstruction of a file from all of its data in the zones.
 
-use super::units::Entry;
+use super::units::UnitRecord;
 use crate::BLOCK_BYTES;
 use crate::fs::map::{EXTENT_BLOCKS_MAX, Mapped};
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// A reconstructed file.
 pub(super) struct File<'a> {
     /// The newest record that names the file.
-    pub(super) newest: &'a Entry,
+    pub(super) newest: &'a UnitRecord,
     /// Extents, in order.
     pub(super) extents: Vec<Mapped>,
     /// Units of a previous file with this number.
@@ -16,7 +16,7 @@ pub(super) struct File<'a> {
 }
 
 /// Reconstructs the file of `entries`, the records with its number.
-pub(super) fn file(entries: &mut [Entry]) -> File<'_> {
+pub(super) fn file(entries: &mut [UnitRecord]) -> File<'_> {
     entries.sort_unstable_by_key(|entry| (entry.number, entry.sequence));
     let entries = &*entries;
     let newest = entries.iter().max_by_key(|entry| entry.sequence).expect("a file has a record");

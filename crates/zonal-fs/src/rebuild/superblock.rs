@@ -7,7 +7,7 @@ use crate::make::{self, MakeError, MakeOptions};
 use crate::scan;
 use crate::store::Rows;
 use crate::store::backend::log::SEGMENTS_MIN;
-use crate::superblocks::{self, Found, Site, Writer};
+use crate::superblocks::{self, LocatedCopy, Site, Writer};
 use crate::waiter::Wait;
 use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::collections::BTreeSet;
@@ -26,19 +26,19 @@ pub enum Origin {
 }
 
 /// Minimum gap between the store numbers before and after a rebuild.
-const NUMBERS_PASSED: u64 = 1 << 32;
+const NUMBERS_SKIPPED: u64 = 1 << 32;
 
 /// The file system, as known before its metadata are read.
 pub(super) struct Basis {
     pub(super) superblock: Superblock,
     pub(super) origin: Origin,
     /// Location of the metadata, if it was found.
-    pub(super) found: Option<Found>,
+    pub(super) found: Option<LocatedCopy>,
 }
 
 /// Parameters collected from the first units of the zones.
 #[derive(Default)]
-struct Told {
+struct UnitSurvey {
     uuids: BTreeSet<[u8; 16]>,
     unit_blocks: u32,
     is_unsummed: bool,
@@ -69,7 +69,7 @@ pub(super) fn find(
     let older: Option<SuperblockCopy> = copies.filter_map(|candidate| candidate.found.ok()).next();
     let superblock = match older {
         Some(copy) => copy.superblock,
-        None => Told::of(drive, waiter, report)?.superblock(drive, report, options)?,
+        None => UnitSurvey::of(drive, waiter, report)?.superblock(drive, report, options)?,
     };
     let found = superblocks::search(drive, waiter, report, &superblock.uuid);
     let planned = || make::plan_anchor(drive, report, &superblock, &options.made_with);
@@ -84,7 +84,7 @@ pub(super) fn find(
         }
         (Metadata::Logged, Some(found)) => Some(with_empty_zones(found, planned()?.zones.len(), report)),
     };
-    let found = anchor.map(|anchor| Found::of(superblock.clone(), anchor));
+    let found = anchor.map(|anchor| LocatedCopy::of(superblock.clone(), anchor));
     Ok(Basis { superblock, origin: Origin::Units, found })
 }
 
@@ -118,7 +118,8 @@ pub(super) fn place(
         anchor.batch = 0;
         if is_logged {
             let wanted = anchor.zones.len().max(SEGMENTS_MIN);
-            anchor.zones = Told::of(drive, waiter, report)?.zones_without_data(report, basis, wanted)?;
+            anchor.zones =
+                UnitSurvey::of(drive, waiter, report)?.zones_without_data(report, basis, wanted)?;
         }
         Ok(anchor)
     };
@@ -133,8 +134,8 @@ pub(super) fn place(
             Writer::unmade(basis.superblock.clone(), drive.volume(), with_zones(anchor)?)
         }
     };
-    let passed = writer.anchor().number.saturating_add(NUMBERS_PASSED);
-    writer.pass(passed.max(waiter.wall().max(0) as u64));
+    let passed = writer.anchor().number.saturating_add(NUMBERS_SKIPPED);
+    writer.raise_number(passed.max(waiter.wall().max(0) as u64));
     Ok(writer)
 }
 
@@ -154,7 +155,7 @@ pub(super) fn put_back(
     Ok(writer.make(&Site { drive, waiter, free: &|| None }).map_err(MakeError::from)?)
 }
 
-impl Told {
+impl UnitSurvey {
     /// Returns the zones that the store had, plus others that do not start with a unit, until
     /// `wanted` of them are writable.
     fn zones_without_data(
@@ -180,8 +181,8 @@ impl Told {
         }
     }
 
-    fn of(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> Result<Told, RebuildError> {
-        let mut told = Told::default();
+    fn of(drive: &Drive, waiter: &dyn Wait, report: &[ZoneDescriptor]) -> Result<UnitSurvey, RebuildError> {
+        let mut told = UnitSurvey::default();
         for zone in report.iter().filter(|zone| scan::written(zone) > 0) {
             let Ok(block) = drive.read(waiter, zone.start, BLOCK_SECTORS) else { continue };
             match Header::decode_any(&block) {

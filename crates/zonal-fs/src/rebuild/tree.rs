@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 const MODE: u16 = 0o600;
 
 /// A file that needs a name.
-pub(super) struct Nameless<'a> {
+pub(super) struct UnlinkedFile<'a> {
     pub(super) ino: u64,
     pub(super) born: u16,
     pub(super) size: u64,
@@ -64,7 +64,7 @@ impl Tree {
     }
 
     /// Enters a file under its path, or in `lost+found`, and returns its rows.
-    pub(super) fn name(&mut self, file: &Nameless<'_>) -> [Row; 3] {
+    pub(super) fn name(&mut self, file: &UnlinkedFile<'_>) -> [Row; 3] {
         let (parent, name) = self.place(file.path).unwrap_or_else(|| self.lost(file.ino));
         let entry = self.take_name(parent, &name, file.ino, FileKind::File);
         let attributes = Attributes {
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     fn named(tree: &mut Tree, ino: u64, path: &str) -> String {
-        let file = Nameless { ino, born: 0, size: 0, blocks: 0, sequence: 0, path: path.as_bytes() };
+        let file = UnlinkedFile { ino, born: 0, size: 0, blocks: 0, sequence: 0, path: path.as_bytes() };
         let [_, (entry, _), (position, positioned)] = tree.name(&file);
         let (mut at, name) = key::parts(&entry);
         assert_eq!((key::position_parts(&position).0, &positioned[..]), (at, name));

@@ -2,9 +2,9 @@
 
 use super::Rebuilt;
 use crate::drive::Drive;
-use crate::format::{Extent, Header, NUMBERS_PASSED, Superblock};
+use crate::format::{Extent, Header, NUMBERS_SKIPPED, Superblock};
 use crate::fs::map::Mapped;
-use crate::scan::{self, Depth, Found, UnitState};
+use crate::scan::{self, Depth, ScanItem, UnitState};
 use crate::waiter::Wait;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::size_of;
@@ -12,7 +12,7 @@ use zonal_core::{ZoneDescriptor, ZoneType};
 
 /// A record of a complete unit.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct UnitRecord {
     pub(super) ino: u64,
     pub(super) block: u64,
     pub(super) size: u64,
@@ -31,13 +31,13 @@ pub(super) struct Entry {
 }
 
 // Kept small, as there is one for each piece on the drive.
-const _: () = assert!(size_of::<Entry>() == 64);
+const _: () = assert!(size_of::<UnitRecord>() == 64);
 
 /// Everything found in the zones.
 #[derive(Default)]
 pub(super) struct FoundUnits {
     /// Records, by zone and block.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<UnitRecord>,
     paths: Vec<Vec<u8>>,
     numbers: HashMap<Vec<u8>, u32>,
     /// `Header::since` of all headers: the counter at each opening that left a unit.
@@ -51,10 +51,10 @@ pub(super) struct FoundUnits {
     pub(super) counts: Rebuilt,
 }
 
-impl Entry {
+impl UnitRecord {
     /// The blocks, and their location.
     pub(super) fn mapped(&self) -> Mapped {
-        let Entry { block, zone, unit, unit_blocks, skip, blocks, .. } = *self;
+        let UnitRecord { block, zone, unit, unit_blocks, skip, blocks, .. } = *self;
         Mapped { block, extent: Extent { zone, unit, unit_blocks, skip, blocks: blocks.into() } }
     }
 }
@@ -85,7 +85,7 @@ impl FoundUnits {
     }
 
     /// Path of a record's file; empty if its header has none.
-    pub(super) fn path(&self, entry: &Entry) -> &[u8] {
+    pub(super) fn path(&self, entry: &UnitRecord) -> &[u8] {
         &self.paths[entry.path as usize]
     }
 
@@ -101,16 +101,16 @@ impl FoundUnits {
     }
 
     /// Adds the units of a zone, except stale ones from before its last reset.
-    fn take_zone(&mut self, zone: u32, found: Vec<Found>) {
-        let begun = |found: &Found| match found {
-            Found::Unit { header, .. } => Some(header.begun),
+    fn take_zone(&mut self, zone: u32, found: Vec<ScanItem>) {
+        let begun = |found: &ScanItem| match found {
+            ScanItem::Unit { header, .. } => Some(header.begun),
             _ => None,
         };
         let last = found.iter().filter_map(begun).max();
         self.begun.extend(last.map(|begun| (zone, begun)));
         for one in found {
             match one {
-                Found::Unit { header, .. } if Some(header.begun) != last => {
+                ScanItem::Unit { header, .. } if Some(header.begun) != last => {
                     self.counts.earlier += 1;
                     self.note(&header);
                 }
@@ -119,15 +119,15 @@ impl FoundUnits {
         }
     }
 
-    fn take(&mut self, zone: u32, found: Found) {
+    fn take(&mut self, zone: u32, found: ScanItem) {
         match found {
-            Found::Garbage { blocks, .. } => self.counts.garbage_blocks += u64::from(blocks),
-            Found::Unreadable { blocks, .. } => self.counts.unreadable_blocks += u64::from(blocks),
-            Found::Unit { header, state: UnitState::Torn(_), .. } => {
+            ScanItem::Garbage { blocks, .. } => self.counts.garbage_blocks += u64::from(blocks),
+            ScanItem::Unreadable { blocks, .. } => self.counts.unreadable_blocks += u64::from(blocks),
+            ScanItem::Unit { header, state: UnitState::Torn(_), .. } => {
                 self.counts.torn += 1;
                 self.note(&header);
             }
-            Found::Unit { block, header, checksum, state } => {
+            ScanItem::Unit { block, header, checksum, state } => {
                 self.counts.damaged += u64::from(matches!(state, UnitState::Damaged(_)));
                 self.counts.units += 1;
                 self.note(&header);
@@ -148,7 +148,7 @@ impl FoundUnits {
         let mut skip = 0;
         for (record, path) in header.records.iter().zip(&header.paths) {
             let path = self.number_of(path);
-            self.entries.push(Entry {
+            self.entries.push(UnitRecord {
                 ino: record.ino,
                 block: record.block,
                 size: record.size,
@@ -179,9 +179,9 @@ impl FoundUnits {
     /// Removes units that were in no commit at the next opening of the file system.
     pub(super) fn drop_uncommitted(&mut self) {
         let openings = std::mem::take(&mut self.openings);
-        let is_known = |entry: &Entry| {
+        let is_known = |entry: &UnitRecord| {
             let since = openings.range(..=entry.sequence).next_back();
-            since.is_none_or(|since| entry.sequence - since >= NUMBERS_PASSED)
+            since.is_none_or(|since| entry.sequence - since >= NUMBERS_SKIPPED)
         };
         let mut gone = BTreeSet::new();
         self.entries.retain(|entry| {

@@ -1,8 +1,8 @@
 //! Writes the results as rows of an empty database.
 
 use super::overlay;
-use super::tree::{Nameless, Tree};
-use super::units::{Entry, FoundUnits};
+use super::tree::{Tree, UnlinkedFile};
+use super::units::{FoundUnits, UnitRecord};
 use super::{RebuildError, Rebuilt};
 use crate::drive::Drive;
 use crate::format::{Account, RunPiece, Superblock, Uuid, key};
@@ -64,7 +64,7 @@ impl Writer {
         let mut files = Vec::new();
         for entries in entries.chunk_by_mut(|a, b| a.ino == b.ino) {
             let file = overlay::file(entries);
-            let Entry { ino, born, size, sequence, .. } = *file.newest;
+            let UnitRecord { ino, born, size, sequence, .. } = *file.newest;
             for extent in &file.extents {
                 *used.entry(extent.extent.zone).or_default() += extent.extent.blocks;
                 self.put((key::extent(ino, extent.block), extent.extent.encode()))?;
@@ -72,7 +72,7 @@ impl Writer {
             counts.replaced += file.replaced;
             counts.bytes = counts.bytes.saturating_add(size);
             let blocks = file.extents.iter().map(|mapped| u64::from(mapped.extent.blocks)).sum();
-            files.push(Nameless { ino, born, size, blocks, sequence, path: found.path(file.newest) });
+            files.push(UnlinkedFile { ino, born, size, blocks, sequence, path: found.path(file.newest) });
         }
         counts.files = files.len() as u64;
         let next = files.last().map_or(ROOT, |file| file.ino) + 1;
@@ -92,17 +92,17 @@ impl Writer {
     fn runs(&mut self, found: &FoundUnits) -> Result<(), FsError> {
         let mut tails = Tails::default();
         for unit in found.entries.chunk_by(|a, b| (a.zone, a.unit) == (b.zone, b.unit)) {
-            let piece = |e: &Entry| RunPiece { ino: e.ino, block: e.block, blocks: e.blocks.into() };
-            let Entry { zone, unit: block, .. } = unit[0];
+            let piece = |e: &UnitRecord| RunPiece { ino: e.ino, block: e.block, blocks: e.blocks.into() };
+            let UnitRecord { zone, unit: block, .. } = unit[0];
             let header = found.header(zone, block);
             tails.note(&mut self.rows, zone, block, header, unit.iter().map(piece).collect());
-            self.relieve()?;
+            self.commit_if_large()?;
         }
         Ok(())
     }
 
     /// Enters the files, newest first.
-    fn names(&mut self, mut files: Vec<Nameless<'_>>, mut tree: Tree) -> Result<Tree, FsError> {
+    fn names(&mut self, mut files: Vec<UnlinkedFile<'_>>, mut tree: Tree) -> Result<Tree, FsError> {
         files.sort_unstable_by_key(|file| (std::cmp::Reverse(file.sequence), file.ino));
         for file in &files {
             for row in tree.name(file) {
@@ -126,10 +126,10 @@ impl Writer {
 
     fn put(&mut self, (key, value): Row) -> Result<(), FsError> {
         self.rows.put(key, value);
-        self.relieve()
+        self.commit_if_large()
     }
 
-    fn relieve(&mut self) -> Result<(), FsError> {
+    fn commit_if_large(&mut self) -> Result<(), FsError> {
         if self.rows.changes() < CHANGES_MAX { Ok(()) } else { self.commit() }
     }
 

@@ -153,7 +153,7 @@ enum Collector {
     /// Working, or has not checked since blocks were freed.
     MayHelp,
     /// Checked and found nothing to collect.
-    Helpless,
+    Exhausted,
 }
 
 /// The counters and the line.
@@ -264,7 +264,7 @@ impl Credits {
         }
         match (urgency, self.collector) {
             (Urgency::NoWait, _) => Err(Refusal::WouldWait),
-            (_, Collector::Helpless) => Err(Refusal::NoSpace),
+            (_, Collector::Exhausted) => Err(Refusal::NoSpace),
             (_, Collector::MayHelp) => Err(Refusal::Queued(self.queue(need))),
         }
     }
@@ -389,7 +389,7 @@ impl Credits {
         if reclaimable {
             return;
         }
-        self.collector = Collector::Helpless;
+        self.collector = Collector::Exhausted;
         while let Some((ticket, need)) = self.line.pop_front() {
             self.answers.insert(ticket, None);
             self.extents.give_back(Part::User, need.extents);

@@ -37,7 +37,7 @@ fn evacuee(book: &ZoneBook, credits: &Credits) -> Option<ZoneIndex> {
 #[cfg(test)]
 mod tests {
     use super::super::credits::Reserve;
-    use super::super::load::Found;
+    use super::super::load::ZoneAtMount;
     use super::super::zone::Pin;
     use super::*;
     use zonal_core::ZoneCondition;
@@ -46,7 +46,7 @@ mod tests {
 
     /// A book of zones of 100 blocks, each with a condition and live blocks.
     fn book(zones: &[(ZoneCondition, u32)]) -> ZoneBook {
-        let found = |&(condition, used)| Found::Data { capacity: 100, pointer: 100, condition, used };
+        let found = |&(condition, used)| ZoneAtMount::Data { capacity: 100, pointer: 100, condition, used };
         ZoneBook::load(8, zones.iter().map(found)).unwrap()
     }
 

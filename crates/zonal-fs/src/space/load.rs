@@ -10,7 +10,7 @@ use zonal_core::{ZoneCondition, ZoneIndex};
 
 /// State of a zone at mount. All counts are blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Found {
+pub enum ZoneAtMount {
     /// Superblock, metadata, or not part of the file system.
     Reserved,
     /// A zone for data.
@@ -40,7 +40,10 @@ impl ZoneBook {
     ///
     /// # Panics
     /// If a unit has no room for data, or there are more zones than indexes.
-    pub fn load(unit_blocks: u32, found: impl IntoIterator<Item = Found>) -> Result<ZoneBook, Vec<Finding>> {
+    pub fn load(
+        unit_blocks: u32,
+        found: impl IntoIterator<Item = ZoneAtMount>,
+    ) -> Result<ZoneBook, Vec<Finding>> {
         let (book, findings) = load(unit_blocks, found);
         if findings.is_empty() { Ok(book) } else { Err(findings) }
     }
@@ -50,33 +53,33 @@ impl ZoneBook {
     ///
     /// # Panics
     /// As for [`ZoneBook::load`].
-    pub fn load_to_look(unit_blocks: u32, found: impl IntoIterator<Item = Found>) -> ZoneBook {
+    pub fn load_to_look(unit_blocks: u32, found: impl IntoIterator<Item = ZoneAtMount>) -> ZoneBook {
         load(unit_blocks, found).0
     }
 }
 
-fn load(unit_blocks: u32, found: impl IntoIterator<Item = Found>) -> (ZoneBook, Vec<Finding>) {
+fn load(unit_blocks: u32, found: impl IntoIterator<Item = ZoneAtMount>) -> (ZoneBook, Vec<Finding>) {
     let mut book = ZoneBook::empty(unit_blocks);
     let mut findings = Vec::new();
     for (index, found) in found.into_iter().enumerate() {
         let zone = ZoneIndex(u32::try_from(index).expect("a zone has an index of 32 bits"));
         book.push(account(found).unwrap_or_else(|fault| {
             findings.push(Finding { zone, fault });
-            unsure(found)
+            fallback_account(found)
         }));
     }
     (book, findings)
 }
 
 /// Account of a contradictory zone, which may still contain readable data.
-fn unsure(found: Found) -> Zone {
-    let Found::Data { capacity, used, .. } = found else { return Zone::new(0, ZoneState::Reserved) };
+fn fallback_account(found: ZoneAtMount) -> Zone {
+    let ZoneAtMount::Data { capacity, used, .. } = found else { return Zone::new(0, ZoneState::Reserved) };
     let used = used.min(capacity);
     Zone { allocated: capacity, written: capacity, used, ..Zone::new(capacity, ZoneState::ReadOnly) }
 }
 
-fn account(found: Found) -> Result<Zone, Fault> {
-    let Found::Data { capacity, pointer, condition, used } = found else {
+fn account(found: ZoneAtMount) -> Result<Zone, Fault> {
+    let ZoneAtMount::Data { capacity, pointer, condition, used } = found else {
         return Ok(Zone::new(0, ZoneState::Reserved));
     };
     let pointer = match condition {

@@ -188,7 +188,7 @@ pub struct OpenZone {
 
 /// Placement request of a writer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Wish {
+pub enum PlacementRequest {
     /// A file of a user.
     User {
         /// Zone of the file's last write.
@@ -202,10 +202,10 @@ pub enum Wish {
     Gc,
 }
 
-impl Wish {
+impl PlacementRequest {
     /// Request for short pieces of several files.
-    pub fn of_many(hint: Lifetime) -> Wish {
-        Wish::User { cached: None, hint, packing: Packing::Tight }
+    pub fn of_many(hint: Lifetime) -> PlacementRequest {
+        PlacementRequest::User { cached: None, hint, packing: Packing::Tight }
     }
 }
 
@@ -301,10 +301,12 @@ impl OpenZones {
     /// The order is the policy: the file's own zone, then a zone with the same lifetime, then (for
     /// complete files) the most recent zone if it is suitable, then a new zone, a suitable zone,
     /// and finally any zone.
-    pub fn choose(&mut self, wish: Wish, free: u32) -> Choice {
-        match wish {
-            Wish::User { cached, hint, packing } => self.choose_for_user(cached, hint, packing, free),
-            Wish::Gc => self.choose_for_gc(free),
+    pub fn choose(&mut self, request: PlacementRequest, free: u32) -> Choice {
+        match request {
+            PlacementRequest::User { cached, hint, packing } => {
+                self.choose_for_user(cached, hint, packing, free)
+            }
+            PlacementRequest::Gc => self.choose_for_gc(free),
         }
     }
 

@@ -5,8 +5,8 @@
 
 use super::cost::Need;
 use super::credits::{Answer, Credits, Drive, Refusal, Reservation, Reserve, Ticket, Urgency};
-use super::load::Found;
-use super::open::{OpenLimits, OpenZones, Packing, Wish, open_limit, plan_mount};
+use super::load::ZoneAtMount;
+use super::open::{OpenLimits, OpenZones, Packing, PlacementRequest, open_limit, plan_mount};
 use super::zone::{Pin, ZoneState};
 use super::zones::ZoneBook;
 use super::{Choice, Lifetime, Owner, ZoneOrder, check, needs_gc, pressure};
@@ -83,13 +83,13 @@ fn call() -> impl Strategy<Value = Call> {
     ]
 }
 
-fn found(capacity: u32, pointer: u32, used: u32) -> Found {
+fn found(capacity: u32, pointer: u32, used: u32) -> ZoneAtMount {
     let condition = match pointer {
         0 => ZoneCondition::Empty,
         _ if pointer == capacity => ZoneCondition::Full,
         _ => ZoneCondition::Closed,
     };
-    Found::Data { capacity, pointer, condition, used }
+    ZoneAtMount::Data { capacity, pointer, condition, used }
 }
 
 impl SpaceModel {
@@ -138,8 +138,9 @@ impl SpaceModel {
             let blocks = at.len() as u64;
             let need = Need { extents: blocks, available: blocks + 1 };
             let Some(mut reservation) = self.reserve(need, urgency) else { return };
-            let wish = Wish::User { cached: None, hint: Lifetime::NotSet, packing: Packing::Spread };
-            let (zone, room) = self.place_patiently(wish, at.len() as u32);
+            let request =
+                PlacementRequest::User { cached: None, hint: Lifetime::NotSet, packing: Packing::Spread };
+            let (zone, room) = self.place_patiently(request, at.len() as u32);
             let now: Vec<_> = at.drain(..room as usize).collect();
             let spent = Need { extents: u64::from(room), available: u64::from(room) + 1 };
             self.credits.spend(&mut reservation, spent).expect("reserved");
@@ -192,24 +193,24 @@ impl SpaceModel {
         panic!("a writer waits for ever: {:?}", self.credits);
     }
 
-    fn place_patiently(&mut self, wish: Wish, blocks: u32) -> (ZoneIndex, u32) {
+    fn place_patiently(&mut self, request: PlacementRequest, blocks: u32) -> (ZoneIndex, u32) {
         for _ in 0..PATIENCE {
-            match self.place(wish, blocks) {
+            match self.place(request, blocks) {
                 Some(placed) => return placed,
-                None => assert!(self.end(0) || self.background_step(), "no zone for {wish:?}"),
+                None => assert!(self.end(0) || self.background_step(), "no zone for {request:?}"),
             }
         }
-        panic!("there is credit and no room for {wish:?}");
+        panic!("there is credit and no room for {request:?}");
     }
 
     /// Chooses a zone, and allocates there as many of `blocks` data blocks as fit one unit.
-    fn place(&mut self, wish: Wish, blocks: u32) -> Option<(ZoneIndex, u32)> {
+    fn place(&mut self, request: PlacementRequest, blocks: u32) -> Option<(ZoneIndex, u32)> {
         loop {
-            let zone = match self.open.choose(wish, self.book.count(ZoneState::Free)) {
+            let zone = match self.open.choose(request, self.book.count(ZoneState::Free)) {
                 Choice::Zone(opened) => opened.zone,
                 Choice::OpenNew => {
                     let zone = self.book.take_free(ZoneOrder::LowestIndex).expect("one is free");
-                    let owner = if wish == Wish::Gc { Owner::Gc } else { Owner::User };
+                    let owner = if request == PlacementRequest::Gc { Owner::Gc } else { Owner::User };
                     self.open.open(zone, Lifetime::NotSet, owner).zone
                 }
                 Choice::Wait => return None,
@@ -217,7 +218,7 @@ impl SpaceModel {
             let unit = (blocks + 1).min(self.book.zone(zone).expect("it is open").available());
             if unit >= 2 {
                 self.book.allocate(zone, unit).expect("there is room");
-                self.look_at(zone);
+                self.check_zone(zone);
                 return Some((zone, unit - 1));
             }
             self.close(zone);
@@ -229,10 +230,10 @@ impl SpaceModel {
             let lost = self.book.close(zone).expect("it is open");
             self.credits.lost(lost);
         }
-        self.look_at(zone);
+        self.check_zone(zone);
     }
 
-    fn look_at(&mut self, zone: ZoneIndex) {
+    fn check_zone(&mut self, zone: ZoneIndex) {
         let account = *self.book.zone(zone).expect("it is there");
         if account.state != ZoneState::Open {
             self.open.filled(zone);
@@ -272,7 +273,7 @@ impl SpaceModel {
         for from in carried.iter().filter_map(|c| c.copy) {
             self.book.unpin(from.zone, Pin::Copy).expect("it was pinned");
         }
-        self.look_at(zone);
+        self.check_zone(zone);
         true
     }
 
@@ -321,7 +322,7 @@ impl SpaceModel {
             let blocks = left.len().min(UNIT as usize - 1) as u32;
             let need = Need { extents: u64::from(blocks), available: u64::from(blocks) + 1 };
             let mut pool = self.credits.reserve(need, Urgency::Gc).expect("the pool is there for it");
-            let (zone, room) = self.place_patiently(Wish::Gc, blocks);
+            let (zone, room) = self.place_patiently(PlacementRequest::Gc, blocks);
             let spent = Need { extents: u64::from(room), available: u64::from(room) + 1 };
             self.credits.spend(&mut pool, spent).expect("reserved");
             self.credits.give_back(pool);

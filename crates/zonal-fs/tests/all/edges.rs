@@ -176,7 +176,7 @@ fn superblock_that_lies_is_refused_with_what_does_not_fit() {
             let superblock = zonal_fs::make::superblock(&drive, &waiter());
             assert!(opened.is_err() && looked.is_err(), "{lie}, {conventional}");
             if superblock.is_ok() {
-                let _ = zonal_fs::dump::whereabouts(&drive, &waiter());
+                let _ = zonal_fs::dump::metadata_location(&drive, &waiter());
             }
         }
     }

@@ -78,13 +78,13 @@ impl Made {
         let mut left = self.findings(&rows);
         // Repairs may uncover further damage.
         for _ in 0..3 {
-            if left.iter().any(Finding::can_be_mended) {
+            if left.iter().any(Finding::is_repairable) {
                 repair(&mut rows, &left).unwrap();
                 left = self.findings(&rows);
             }
         }
         drop(rows);
-        if !left.iter().any(Finding::can_be_mended) {
+        if !left.iter().any(Finding::is_repairable) {
             let opened = reopen(
                 self.volume.clone(),
                 self.superblock.clone(),

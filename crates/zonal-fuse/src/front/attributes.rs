@@ -60,7 +60,7 @@ impl Front {
         reply::entry(file.generation, reply::attr(found.ino, &file), valid)
     }
 
-    fn tell(&self, ino: u64, file: &Attributes, reply: &mut Vec<u8>) -> Outcome {
+    fn reply_attributes(&self, ino: u64, file: &Attributes, reply: &mut Vec<u8>) -> Outcome {
         let (file, valid) = self.shown(ino, file);
         body(&reply::attr_out(reply::attr(ino, &file), valid), reply)
     }
@@ -73,7 +73,7 @@ impl Front {
         {
             return Err(Errno::from_raw_os_error(errno).into());
         }
-        self.tell(ino, &self.fs.attributes(ino)?, reply)
+        self.reply_attributes(ino, &self.fs.attributes(ino)?, reply)
     }
 
     pub(super) fn statx(&self, ino: u64, reply: &mut Vec<u8>) -> Outcome {
@@ -115,7 +115,7 @@ impl Front {
         if let Some(mode) = changes.mode {
             self.change_list(ino, mode, waiter)?;
         }
-        self.tell(ino, &attributes, reply)
+        self.reply_attributes(ino, &attributes, reply)
     }
 
     /// Updates the file's access control list for its new mode.

@@ -1,6 +1,6 @@
 //! Data requests: reads, writes, ranges and syncs.
 
-use super::handles::How;
+use super::handles::CacheMode;
 use super::{Answer, Front, Outcome, Payload, Refusal, body};
 use crate::serve::send_pieces;
 use crate::waiter::MountWaiter;
@@ -77,7 +77,7 @@ impl Front {
         let Payload { length, memory, pool } = payload;
         let written = self.fs.write_in_place(waiter, (ino, asked.offset), (memory, length), pool, set_ids);
         if flags & write::CACHE == 0 {
-            if self.handles.how(asked.fh) == Some(How::Direct) {
+            if self.handles.mode(asked.fh) == Some(CacheMode::Direct) {
                 // The kernel dropped these bytes from its cache before the write, but another
                 // handle may have read them since.
                 let bytes = NotifyInvalInode { ino, off: asked.offset as i64, len: length as i64 };

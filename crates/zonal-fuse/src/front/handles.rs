@@ -23,12 +23,12 @@ struct Inner {
 struct Handle {
     file: OpenFile,
     writes: bool,
-    how: How,
+    mode: CacheMode,
 }
 
 /// Access through the page cache or not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum How {
+pub(super) enum CacheMode {
     /// Reads and writes use the kernel's page cache.
     Cached,
     /// Reads and writes bypass it.
@@ -37,12 +37,12 @@ pub(super) enum How {
 
 impl Handles {
     /// Adds an open file and returns the number of its handle.
-    pub(super) fn put(&self, file: OpenFile, writes: bool, how: How) -> u64 {
+    pub(super) fn put(&self, file: OpenFile, writes: bool, mode: CacheMode) -> u64 {
         let mut inner = self.0.lock();
         if writes {
             *inner.writers.entry(file.ino()).or_default() += 1;
         }
-        inner.open.insert(Handle { file, writes, how }) as u64
+        inner.open.insert(Handle { file, writes, mode }) as u64
     }
 
     /// Removes a handle and returns its file.
@@ -65,8 +65,8 @@ impl Handles {
     }
 
     /// Access mode of a handle.
-    pub(super) fn how(&self, handle: u64) -> Option<How> {
-        Some(self.0.lock().open.get(usize::try_from(handle).ok()?)?.how)
+    pub(super) fn mode(&self, handle: u64) -> Option<CacheMode> {
+        Some(self.0.lock().open.get(usize::try_from(handle).ok()?)?.mode)
     }
 
     /// True if the kernel may have unwritten data of a file.

@@ -1,7 +1,7 @@
 //! Names: look-ups, and creation, renaming and removal of files.
 
 use super::data::SYNCED;
-use super::handles::How;
+use super::handles::CacheMode;
 use super::{Answer, Front, Outcome, Refusal, body};
 use crate::acl::{self, Acl};
 use crate::waiter::MountWaiter;
@@ -21,7 +21,7 @@ const S_ISGID: u16 = 0o2000;
 const PERMISSIONS: u32 = 0o7777;
 
 /// A file to be created, with its inherited properties.
-struct Heir {
+struct NewFileSpec {
     new: NewFile,
     access: Option<Acl>,
     default: Option<Vec<u8>>,
@@ -47,13 +47,13 @@ impl Front {
     }
 
     /// Properties of a file to be created in directory `parent` by the caller of `header`.
-    fn heir(
+    fn spec(
         &self,
         header: &InHeader,
         (kind, mode): (FileKind, u32),
         umask: u32,
         rdev: u32,
-    ) -> Result<Heir, Refusal> {
+    ) -> Result<NewFileSpec, Refusal> {
         let parent = self.fs.attributes(header.nodeid)?;
         let mut mode = (mode & PERMISSIONS) as u16;
         let mut gid = header.gid;
@@ -79,21 +79,26 @@ impl Front {
             }
         }
         let new = NewFile { uid: header.uid, gid, rdev, ..NewFile::new(kind, mode) };
-        Ok(Heir { new, access, default, lifetime: parent.lifetime })
+        Ok(NewFileSpec { new, access, default, lifetime: parent.lifetime })
     }
 
     /// Sets the inherited properties of a new file.
-    fn endow(&self, ino: u64, heir: &Heir, waiter: &MountWaiter<'_>) -> Result<Option<Attributes>, Refusal> {
-        if let Some(access) = &heir.access {
+    fn apply_inherited(
+        &self,
+        ino: u64,
+        spec: &NewFileSpec,
+        waiter: &MountWaiter<'_>,
+    ) -> Result<Option<Attributes>, Refusal> {
+        if let Some(access) = &spec.access {
             self.fs.set_xattr(waiter, ino, acl::ACCESS, &access.encode())?;
         }
-        if let Some(default) = &heir.default {
+        if let Some(default) = &spec.default {
             self.fs.set_xattr(waiter, ino, acl::DEFAULT, default)?;
         }
-        if heir.lifetime == 0 {
+        if spec.lifetime == 0 {
             return Ok(None);
         }
-        let changes = Changes { lifetime: Some(heir.lifetime), set_ids: SetIds::Keep, ..Changes::default() };
+        let changes = Changes { lifetime: Some(spec.lifetime), set_ids: SetIds::Keep, ..Changes::default() };
         Ok(Some(self.fs.set_attributes(waiter, ino, &changes)?))
     }
 
@@ -107,19 +112,19 @@ impl Front {
         waiter: &MountWaiter<'_>,
     ) -> Outcome {
         let kind = reply::kind(mode).ok_or(Errno::INVAL)?;
-        let heir = self.heir(header, (kind, mode), umask, rdev)?;
-        self.make_heir((header.nodeid, name), &heir, reply, waiter)
+        let spec = self.spec(header, (kind, mode), umask, rdev)?;
+        self.create_from_spec((header.nodeid, name), &spec, reply, waiter)
     }
 
-    fn make_heir(
+    fn create_from_spec(
         &self,
         (parent, name): (u64, &[u8]),
-        heir: &Heir,
+        spec: &NewFileSpec,
         reply: &mut Vec<u8>,
         waiter: &MountWaiter<'_>,
     ) -> Outcome {
-        let mut found = self.fs.create_known(waiter, parent, name, &heir.new)?;
-        if let Some(attributes) = self.endow(found.ino, heir, waiter)? {
+        let mut found = self.fs.create_known(waiter, parent, name, &spec.new)?;
+        if let Some(attributes) = self.apply_inherited(found.ino, spec, waiter)? {
             found.attributes = attributes;
         }
         body(&self.entry(&found), reply)
@@ -133,10 +138,10 @@ impl Front {
         reply: &mut Vec<u8>,
         waiter: &MountWaiter<'_>,
     ) -> Outcome {
-        let mut heir = self.heir(header, (FileKind::Symlink, 0o777), 0, 0)?;
-        heir.new.target = target.to_vec();
-        heir.lifetime = 0;
-        self.make_heir((header.nodeid, name), &heir, reply, waiter)
+        let mut spec = self.spec(header, (FileKind::Symlink, 0o777), 0, 0)?;
+        spec.new.target = target.to_vec();
+        spec.lifetime = 0;
+        self.create_from_spec((header.nodeid, name), &spec, reply, waiter)
     }
 
     pub(super) fn unlink(&self, parent: u64, name: &[u8], waiter: &MountWaiter<'_>) -> Outcome {
@@ -186,18 +191,18 @@ impl Front {
     /// Creates a handle for a file opened with `flags`.
     fn keep(&self, file: OpenFile, flags: u32) -> OpenOut {
         let (ino, writes) = (file.ino(), flags & O_ACCMODE != 0);
-        let how = if writes && (self.loses_syncs(flags) || self.is_nearly_full()) {
-            How::Direct
+        let mode = if writes && (self.loses_syncs(flags) || self.is_nearly_full()) {
+            CacheMode::Direct
         } else {
-            How::Cached
+            CacheMode::Cached
         };
-        let fh = self.handles.put(file, writes, how);
+        let fh = self.handles.put(file, writes, mode);
         if writes && self.has_capabilities(ino) {
             self.handles.note_capabilities(ino);
         }
-        let open_flags = match how {
-            How::Cached => FLAGS,
-            How::Direct => FLAGS | open::DIRECT_IO,
+        let open_flags = match mode {
+            CacheMode::Cached => FLAGS,
+            CacheMode::Direct => FLAGS | open::DIRECT_IO,
         };
         OpenOut { fh, open_flags, padding: 0 }
     }
@@ -225,14 +230,14 @@ impl Front {
         reply: &mut Vec<u8>,
         waiter: &MountWaiter<'_>,
     ) -> Outcome {
-        let heir = self.heir(header, (FileKind::File, asked.mode), asked.umask, 0)?;
+        let spec = self.spec(header, (FileKind::File, asked.mode), asked.umask, 0)?;
         let if_there = if asked.flags & O_EXCL != 0 { IfThere::Fail } else { IfThere::Open };
-        let opened = self.fs.open_or_create(waiter, (header.nodeid, name), &heir.new, if_there)?;
+        let opened = self.fs.open_or_create(waiter, (header.nodeid, name), &spec.new, if_there)?;
         let ino = opened.file.ino();
         if opened.is_new {
-            self.endow(ino, &heir, waiter)?;
+            self.apply_inherited(ino, &spec, waiter)?;
         }
-        self.tell_opened(opened.file, asked.flags, reply)
+        self.reply_opened(opened.file, asked.flags, reply)
     }
 
     /// Creates and opens an unnamed file.
@@ -243,17 +248,17 @@ impl Front {
         reply: &mut Vec<u8>,
         waiter: &MountWaiter<'_>,
     ) -> Outcome {
-        let mut heir = self.heir(header, (FileKind::File, asked.mode), asked.umask, 0)?;
+        let mut spec = self.spec(header, (FileKind::File, asked.mode), asked.umask, 0)?;
         // It can never be given a name.
-        if asked.flags & O_EXCL != 0 && heir.lifetime == Lifetime::NotSet as u8 {
-            heir.lifetime = Lifetime::Short as u8;
+        if asked.flags & O_EXCL != 0 && spec.lifetime == Lifetime::NotSet as u8 {
+            spec.lifetime = Lifetime::Short as u8;
         }
-        let file = self.fs.create_unnamed(waiter, &heir.new)?;
-        self.endow(file.ino(), &heir, waiter)?;
-        self.tell_opened(file, asked.flags, reply)
+        let file = self.fs.create_unnamed(waiter, &spec.new)?;
+        self.apply_inherited(file.ino(), &spec, waiter)?;
+        self.reply_opened(file, asked.flags, reply)
     }
 
-    fn tell_opened(&self, file: OpenFile, flags: u32, reply: &mut Vec<u8>) -> Outcome {
+    fn reply_opened(&self, file: OpenFile, flags: u32, reply: &mut Vec<u8>) -> Outcome {
         let found = self.know(file.ino())?;
         let out = self.keep(file, flags);
         reply.extend_from_slice(self.entry(&found).as_bytes());

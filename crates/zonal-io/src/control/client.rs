@@ -1,6 +1,6 @@
 //! Client side.
 
-use super::place::{self, Found};
+use super::place::{self, SocketState};
 use super::{
     ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Answer, ControlError, Query, ScrubQuery, VolumeFacts, ZoneFacts,
 };
@@ -51,12 +51,12 @@ pub(super) fn list_in(dir: &Path) -> Result<Vec<Endpoint>, ControlError> {
     let mut found = Vec::new();
     for path in entries.flatten().map(|entry| entry.path()) {
         let Some(pid) = path.file_name().and_then(|n| n.to_str()).and_then(place::pid_of) else { continue };
-        match place::look_at(&path) {
-            Found::Living => found.push(Endpoint { path, pid }),
-            Found::Stale => {
+        match place::probe(&path) {
+            SocketState::Living => found.push(Endpoint { path, pid }),
+            SocketState::Stale => {
                 place::remove_stale(&path);
             }
-            Found::Nothing | Found::Other => {}
+            SocketState::Nothing | SocketState::Other => {}
         }
     }
     found.sort_by(|a, b| (a.pid, &a.path).cmp(&(b.pid, &b.path)));
@@ -70,7 +70,7 @@ pub(super) fn list_in(dir: &Path) -> Result<Vec<Endpoint>, ControlError> {
 pub fn plugs(path: &Path) -> Result<Vec<PlugStatus>, ControlError> {
     match ask(path, Query::Plugs)? {
         Answer::Plugs(plugs) => Ok(plugs),
-        other => Err(not_asked_for(path, &other)),
+        other => Err(unexpected_answer(path, &other)),
     }
 }
 
@@ -81,7 +81,7 @@ pub fn plugs(path: &Path) -> Result<Vec<PlugStatus>, ControlError> {
 pub fn stat(path: &Path) -> Result<Statistics, ControlError> {
     match ask(path, Query::Stat)? {
         Answer::Stat(statistics) => Ok(statistics),
-        other => Err(not_asked_for(path, &other)),
+        other => Err(unexpected_answer(path, &other)),
     }
 }
 
@@ -92,7 +92,7 @@ pub fn stat(path: &Path) -> Result<Statistics, ControlError> {
 pub fn info(path: &Path) -> Result<VolumeFacts, ControlError> {
     match ask(path, Query::Info)? {
         Answer::Info(facts) => Ok(*facts),
-        other => Err(not_asked_for(path, &other)),
+        other => Err(unexpected_answer(path, &other)),
     }
 }
 
@@ -103,7 +103,7 @@ pub fn info(path: &Path) -> Result<VolumeFacts, ControlError> {
 pub fn files(path: &Path) -> Result<Option<serde_json::Value>, ControlError> {
     match ask(path, Query::Files)? {
         Answer::Files(files) => Ok(files),
-        other => Err(not_asked_for(path, &other)),
+        other => Err(unexpected_answer(path, &other)),
     }
 }
 
@@ -115,7 +115,7 @@ pub fn files(path: &Path) -> Result<Option<serde_json::Value>, ControlError> {
 pub fn connections(path: &Path) -> Result<Option<serde_json::Value>, ControlError> {
     match ask(path, Query::Connections)? {
         Answer::Connections(connections) => Ok(connections),
-        other => Err(not_asked_for(path, &other)),
+        other => Err(unexpected_answer(path, &other)),
     }
 }
 
@@ -127,7 +127,7 @@ pub fn connections(path: &Path) -> Result<Option<serde_json::Value>, ControlErro
 pub fn scrub(path: &Path, query: ScrubQuery) -> Result<Option<serde_json::Value>, ControlError> {
     match ask(path, Query::Scrub(query))? {
         Answer::Scrub(scrub) => Ok(scrub),
-        other => Err(not_asked_for(path, &other)),
+        other => Err(unexpected_answer(path, &other)),
     }
 }
 
@@ -141,7 +141,7 @@ pub fn scrub(path: &Path, query: ScrubQuery) -> Result<Option<serde_json::Value>
 pub fn set_options(path: &Path, changes: &OptionChanges) -> Result<VolumeFacts, ControlError> {
     match ask(path, Query::Set { options: changes.to_string() })? {
         Answer::Info(facts) => Ok(*facts),
-        other => Err(not_asked_for(path, &other)),
+        other => Err(unexpected_answer(path, &other)),
     }
 }
 
@@ -154,7 +154,7 @@ pub fn set_zones(path: &Path, zones: RangeInclusive<u32>, to: ZoneSetting) -> Re
     let (first, last) = zones.into_inner();
     match ask(path, Query::Zone { first, last, set: to })? {
         Answer::Zone(_) => Ok(()),
-        other => Err(not_asked_for(path, &other)),
+        other => Err(unexpected_answer(path, &other)),
     }
 }
 
@@ -165,11 +165,11 @@ pub fn set_zones(path: &Path, zones: RangeInclusive<u32>, to: ZoneSetting) -> Re
 pub fn zones(path: &Path, first: u32, count: u32) -> Result<Vec<ZoneFacts>, ControlError> {
     match ask(path, Query::Zones { first, count })? {
         Answer::Zones(zones) => Ok(zones),
-        other => Err(not_asked_for(path, &other)),
+        other => Err(unexpected_answer(path, &other)),
     }
 }
 
-fn not_asked_for(path: &Path, answer: &Answer) -> ControlError {
+fn unexpected_answer(path: &Path, answer: &Answer) -> ControlError {
     let what = match answer {
         Answer::Error(what) => return ControlError::Refused { path: path.to_owned(), what: what.clone() },
         Answer::Plugs(_) => "unexpected answer: plugs",

@@ -31,9 +31,9 @@ struct List {
 
 impl Errands {
     /// Makes the caller execute the errands until it drops the returned value.
-    pub fn attend(&self) -> Attendance {
+    pub fn attend(&self) -> ErrandGuard {
         self.0.list.lock().is_attended = true;
-        Attendance(self.clone())
+        ErrandGuard(self.clone())
     }
 
     /// Posts an errand for the attending thread. If there is none, it is executed before this
@@ -67,12 +67,12 @@ impl std::fmt::Debug for Errands {
 
 /// Held by the thread that executes the errands.
 #[derive(Debug)]
-pub struct Attendance(Errands);
+pub struct ErrandGuard(Errands);
 
-impl Attendance {
+impl ErrandGuard {
     /// Executes posted errands.
     #[inline]
-    pub fn look(&self) {
+    pub fn run_pending(&self) {
         if self.0.0.has_any.load(Ordering::Relaxed) {
             self.work();
         }
@@ -89,7 +89,7 @@ impl Attendance {
     }
 }
 
-impl Drop for Attendance {
+impl Drop for ErrandGuard {
     fn drop(&mut self) {
         self.0.0.list.lock().is_attended = false;
     }

@@ -111,7 +111,7 @@ pub(super) fn pid_of(name: &str) -> Option<u32> {
 
 /// Result of probing a path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Found {
+pub(super) enum SocketState {
     Nothing,
     Living,
     /// A socket without a listener, whose process is gone or is this one.
@@ -120,26 +120,26 @@ pub(super) enum Found {
     Other,
 }
 
-pub(super) fn look_at(path: &Path) -> Found {
-    let Ok(meta) = path.symlink_metadata() else { return Found::Nothing };
+pub(super) fn probe(path: &Path) -> SocketState {
+    let Ok(meta) = path.symlink_metadata() else { return SocketState::Nothing };
     if !meta.file_type().is_socket() {
-        return Found::Other;
+        return SocketState::Other;
     }
     match connect(path, Duration::from_millis(100)) {
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
             let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
             let living = pid_of(name).is_some_and(|pid| pid != std::process::id() && is_running(pid));
-            if living { Found::Other } else { Found::Stale }
+            if living { SocketState::Other } else { SocketState::Stale }
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Found::Nothing,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => SocketState::Nothing,
         // A full backlog also means that a server is running.
-        _ => Found::Living,
+        _ => SocketState::Living,
     }
 }
 
 /// Removes the socket at `path` if it is stale.
 pub(super) fn remove_stale(path: &Path) -> bool {
-    look_at(path) == Found::Stale && std::fs::remove_file(path).is_ok()
+    probe(path) == SocketState::Stale && std::fs::remove_file(path).is_ok()
 }
 
 fn is_running(pid: u32) -> bool {

@@ -1,7 +1,7 @@
 //! Server side: one thread serves all connections in turn, one query each.
 
 use super::errands::Errands;
-use super::place::{self, Found};
+use super::place::{self, SocketState};
 use super::{
     ANSWER_BYTES_MAX, Answer, CONNECTION_TIME_MAX, ControlError, ERRAND_TIME_MAX, Query, REQUEST_BYTES_MAX,
     SWITCH_TIME_MAX, ScrubQuery, VolumeFacts, ZONES_MAX, ZoneFacts,
@@ -43,17 +43,17 @@ const LOOK_TIME: Duration = Duration::from_millis(1);
 
 /// Returns the state of a user of the volume: a file system, or connections, rings and queues.
 /// Called by the thread that executes the server's errands, or by the server's.
-pub type Teller = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
+pub type StatusSource = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
 /// Executes an order to a scrub and returns its progress.
-pub type ScrubTeller = Arc<dyn Fn(ScrubQuery) -> serde_json::Value + Send + Sync>;
+pub type ScrubHandler = Arc<dyn Fn(ScrubQuery) -> serde_json::Value + Send + Sync>;
 
 /// Sources of information from above the volume.
 #[derive(Clone, Default)]
-pub(super) struct Tellers {
-    pub(super) files: Option<Teller>,
-    pub(super) connections: Option<Teller>,
-    pub(super) scrub: Option<ScrubTeller>,
+pub(super) struct StatusSources {
+    pub(super) files: Option<StatusSource>,
+    pub(super) connections: Option<StatusSource>,
+    pub(super) scrub: Option<ScrubHandler>,
 }
 
 /// Answers queries about a volume until it is dropped, which removes the socket.
@@ -79,22 +79,25 @@ impl ControlServer {
     ///
     /// # Errors
     /// As for [`ControlServer::start`].
-    pub fn start_of_export(volume: Arc<Volume>, connections: Teller) -> Result<ControlServer, ControlError> {
-        let tellers = Tellers { connections: Some(connections), ..Tellers::default() };
-        ControlServer::start_in(&place::directory()?, volume, tellers, Errands::default())
+    pub fn start_for_export(
+        volume: Arc<Volume>,
+        connections: StatusSource,
+    ) -> Result<ControlServer, ControlError> {
+        let sources = StatusSources { connections: Some(connections), ..StatusSources::default() };
+        ControlServer::start_in(&place::directory()?, volume, sources, Errands::default())
     }
 
     /// Opens a socket for a volume with a mounted file system.
     ///
     /// # Errors
     /// As for [`ControlServer::start`].
-    pub fn start_of_mount(
+    pub fn start_for_mount(
         volume: Arc<Volume>,
-        files: Teller,
-        scrub: ScrubTeller,
+        files: StatusSource,
+        scrub: ScrubHandler,
     ) -> Result<ControlServer, ControlError> {
-        let tellers = Tellers { files: Some(files), scrub: Some(scrub), ..Tellers::default() };
-        ControlServer::start_in(&place::directory()?, volume, tellers, Errands::default())
+        let sources = StatusSources { files: Some(files), scrub: Some(scrub), ..StatusSources::default() };
+        ControlServer::start_in(&place::directory()?, volume, sources, Errands::default())
     }
 
     /// Opens a socket for a volume with a file system, or for the volume of a run, which uses it
@@ -104,17 +107,17 @@ impl ControlServer {
     /// As for [`ControlServer::start`].
     pub fn start_with(
         volume: Arc<Volume>,
-        files: Option<Teller>,
+        files: Option<StatusSource>,
         errands: Errands,
     ) -> Result<ControlServer, ControlError> {
-        let tellers = Tellers { files, ..Tellers::default() };
-        ControlServer::start_in(&place::directory()?, volume, tellers, errands)
+        let sources = StatusSources { files, ..StatusSources::default() };
+        ControlServer::start_in(&place::directory()?, volume, sources, errands)
     }
 
     pub(super) fn start_in(
         dir: &Path,
         volume: Arc<Volume>,
-        tellers: Tellers,
+        sources: StatusSources,
         errands: Errands,
     ) -> Result<ControlServer, ControlError> {
         let pid = std::process::id();
@@ -126,7 +129,7 @@ impl ControlServer {
                 bound => break (path, bound?),
             }
         };
-        ControlServer::serve(&path, listener, volume, tellers, errands)
+        ControlServer::serve(&path, listener, volume, sources, errands)
     }
 
     /// Opens a socket at `path`, in any directory.
@@ -134,14 +137,14 @@ impl ControlServer {
     /// # Errors
     /// [`ControlError::InUse`] if the path exists and is not a stale socket.
     pub fn start_at(path: &Path, volume: Arc<Volume>) -> Result<ControlServer, ControlError> {
-        ControlServer::serve(path, bind(path)?, volume, Tellers::default(), Errands::default())
+        ControlServer::serve(path, bind(path)?, volume, StatusSources::default(), Errands::default())
     }
 
     fn serve(
         path: &Path,
         listener: UnixListener,
         volume: Arc<Volume>,
-        tellers: Tellers,
+        sources: StatusSources,
         errands: Errands,
     ) -> Result<ControlServer, ControlError> {
         let remove_and = |doing| {
@@ -151,7 +154,7 @@ impl ControlServer {
             }
         };
         let (stop, stopped) = UnixStream::pair().map_err(remove_and("cannot create a socket pair"))?;
-        let service = Service { stopped, volume, tellers, errands };
+        let service = Service { stopped, volume, sources, errands };
         let thread = threads::spawn("zonal-control", move || service.serve(&listener)).map_err(|source| {
             let _ = std::fs::remove_file(path);
             ControlError::Thread { path: path.to_owned(), source }
@@ -183,7 +186,7 @@ impl std::fmt::Debug for ControlServer {
 
 fn bind(path: &Path) -> Result<UnixListener, ControlError> {
     let fail = |doing| move |e: Errno| ControlError::io(path, doing, e);
-    if matches!(place::look_at(path), Found::Living | Found::Other) {
+    if matches!(place::probe(path), SocketState::Living | SocketState::Other) {
         return Err(ControlError::InUse { path: path.to_owned() });
     }
     place::remove_stale(path);
@@ -204,7 +207,7 @@ fn bind(path: &Path) -> Result<UnixListener, ControlError> {
 struct Service {
     stopped: UnixStream,
     volume: Arc<Volume>,
-    tellers: Tellers,
+    sources: StatusSources,
     errands: Errands,
 }
 
@@ -230,7 +233,7 @@ impl Client {
     }
 
     /// True if a query is waiting to be answered.
-    fn asks(&self) -> bool {
+    fn has_query(&self) -> bool {
         self.output.is_empty() && self.input.contains(&b'\n')
     }
 
@@ -256,13 +259,13 @@ impl Client {
         if self.input.len() >= REQUEST_BYTES_MAX && !self.input.contains(&b'\n') {
             let what = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
             self.is_over = true;
-            return self.tell(&Answer::Error(what));
+            return self.send_answer(&Answer::Error(what));
         }
-        Ok(!self.is_over || self.asks())
+        Ok(!self.is_over || self.has_query())
     }
 
     /// Starts sending an answer. Returns false if the connection is to be closed.
-    fn tell(&mut self, answer: &Answer) -> io::Result<bool> {
+    fn send_answer(&mut self, answer: &Answer) -> io::Result<bool> {
         self.output = serde_json::to_vec(answer)?;
         self.output.push(b'\n');
         self.deadline = Instant::now() + CONNECTION_TIME_MAX;
@@ -275,7 +278,7 @@ impl Client {
         if self.sent == self.output.len() {
             (self.output, self.sent) = (Vec::new(), 0);
         }
-        Ok(!self.output.is_empty() || !self.is_over || self.asks())
+        Ok(!self.output.is_empty() || !self.is_over || self.has_query())
     }
 }
 
@@ -285,14 +288,14 @@ impl Service {
         let mut accepts_from = Instant::now();
         loop {
             let now = Instant::now();
-            clients.retain(|client| client.asks() || client.deadline > now);
+            clients.retain(|client| client.has_query() || client.deadline > now);
             let accepts = accepts_from <= now;
             let Some(ready) = self.wait(listener, accepts, accepts_from, &clients) else { return };
             let mut ready = ready.into_iter();
             // All clients are served once before any is served again.
             clients.retain_mut(|client| {
                 let is_ready = ready.next().is_some_and(|is_ready| is_ready);
-                (!is_ready || client.step()) && (!client.asks() || self.answer_next(client))
+                (!is_ready || client.step()) && (!client.has_query() || self.answer_next(client))
             });
             // Bounds the memory for answers that are not read.
             while clients.len() > 1
@@ -324,7 +327,7 @@ impl Service {
         let first =
             clients.iter().map(|client| client.deadline).chain((!accepts).then_some(accepts_from)).min();
         let left = first.map(|first| first.saturating_duration_since(Instant::now()));
-        let left = if clients.iter().any(Client::asks) { Some(Duration::ZERO) } else { left };
+        let left = if clients.iter().any(Client::has_query) { Some(Duration::ZERO) } else { left };
         let timeout = left.and_then(|left| Timespec::try_from(left).ok());
         let listens = if accepts { PollFlags::IN } else { PollFlags::empty() };
         let mut fds = vec![PollFd::new(&self.stopped, PollFlags::IN), PollFd::new(listener, listens)];
@@ -342,7 +345,7 @@ impl Service {
         let Some(end) = client.input.iter().position(|&b| b == b'\n') else { return true };
         let answer = self.answer(&client.input[..end]);
         client.input.drain(..=end);
-        match client.tell(&answer) {
+        match client.send_answer(&answer) {
             Ok(stays) => stays,
             Err(e) => matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted),
         }
@@ -354,15 +357,15 @@ impl Service {
             Ok(Query::Stat) => self.ask(|volume| Answer::Stat(volume.statistics())),
             Ok(Query::Info) => self.ask(|volume| Answer::Info(Box::new(VolumeFacts::of(volume)))),
             Ok(Query::Files) => {
-                let files = self.tellers.files.clone();
+                let files = self.sources.files.clone();
                 self.ask(move |_| Answer::Files(files.map(|tell| tell())))
             }
             Ok(Query::Connections) => {
-                let connections = self.tellers.connections.clone();
+                let connections = self.sources.connections.clone();
                 self.ask(move |_| Answer::Connections(connections.map(|tell| tell())))
             }
             Ok(Query::Scrub(query)) => {
-                let scrub = self.tellers.scrub.clone();
+                let scrub = self.sources.scrub.clone();
                 self.ask(move |_| Answer::Scrub(scrub.map(|tell| tell(query))))
             }
             Ok(Query::Zones { first, count }) => self
@@ -451,7 +454,8 @@ fn accept_all(listener: &UnixListener, clients: &mut Vec<Client>) -> io::Result<
             Ok((stream, _)) => {
                 let Ok(client) = Client::new(stream) else { continue };
                 if clients.len() >= CLIENTS_MAX {
-                    let age = |client: &Client| (!client.output.is_empty() || client.asks(), client.deadline);
+                    let age =
+                        |client: &Client| (!client.output.is_empty() || client.has_query(), client.deadline);
                     let oldest = (0..clients.len()).min_by_key(|n| age(&clients[*n]));
                     oldest.map(|n| clients.remove(n));
                 }

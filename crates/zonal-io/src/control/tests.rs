@@ -1,6 +1,6 @@
 use super::client::list_in;
-use super::place::{Found, file_name, look_at, pid_of, private_directory};
-use super::server::Tellers;
+use super::place::{SocketState, file_name, pid_of, private_directory, probe};
+use super::server::StatusSources;
 use super::*;
 use crate::buffer::IoBuf;
 use crate::device::Device;
@@ -46,7 +46,8 @@ fn plugs_of_written_zones_are_answered() {
     let volume = volume();
     write(&volume, 3, 8);
     let server =
-        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
+        ControlServer::start_in(dir.path(), volume.clone(), StatusSources::default(), Errands::default())
+            .unwrap();
     let plugs = plugs(server.path()).unwrap();
     assert_eq!(plugs, volume.plugs());
     assert_eq!(plugs.len(), 1);
@@ -62,7 +63,8 @@ fn stat_and_info_are_answered() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
     let server =
-        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
+        ControlServer::start_in(dir.path(), volume.clone(), StatusSources::default(), Errands::default())
+            .unwrap();
     write(&volume, 3, 8);
     let counted = stat(server.path()).unwrap();
     assert_eq!((counted.requests, counted.sectors), (1, 8));
@@ -77,7 +79,7 @@ fn stat_and_info_are_answered() {
 fn what_is_above_the_volume_is_told_in_its_own_words() {
     let dir = tempfile::tempdir().unwrap();
     let without =
-        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
+        ControlServer::start_in(dir.path(), volume(), StatusSources::default(), Errands::default()).unwrap();
     assert_eq!(files(without.path()).unwrap(), None);
     assert_eq!(connections(without.path()).unwrap(), None);
     let query = ScrubQuery { order: ScrubOrder::Look, share: 25, from: 0 };
@@ -87,8 +89,8 @@ fn what_is_above_the_volume_is_told_in_its_own_words() {
     let tell = Arc::new(move || serde_json::json!({ "used": told.load(Ordering::Relaxed) }));
     let list = Arc::new(|| serde_json::json!([{ "queue": 1 }]));
     let scrubs = Arc::new(|query: ScrubQuery| serde_json::json!({ "share": query.share }));
-    let tellers = Tellers { files: Some(tell), connections: Some(list), scrub: Some(scrubs) };
-    let with = ControlServer::start_in(dir.path(), volume(), tellers, Errands::default()).unwrap();
+    let sources = StatusSources { files: Some(tell), connections: Some(list), scrub: Some(scrubs) };
+    let with = ControlServer::start_in(dir.path(), volume(), sources, Errands::default()).unwrap();
     used.store(7, Ordering::Relaxed);
     assert_eq!(files(with.path()).unwrap(), Some(serde_json::json!({ "used": 7 })));
     assert_eq!(connections(with.path()).unwrap(), Some(serde_json::json!([{ "queue": 1 }])));
@@ -99,7 +101,7 @@ fn what_is_above_the_volume_is_told_in_its_own_words() {
 fn socket_is_its_owners_only() {
     let dir = tempfile::tempdir().unwrap();
     let server =
-        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
+        ControlServer::start_in(dir.path(), volume(), StatusSources::default(), Errands::default()).unwrap();
     let meta = std::fs::symlink_metadata(server.path()).unwrap();
     assert!(meta.file_type().is_socket());
     assert_eq!(meta.mode() & 0o777, 0o600);
@@ -129,7 +131,7 @@ fn directory_is_made_closed_and_refused_when_open() {
 fn bad_input_gets_an_error_line_and_the_next_line_an_answer() {
     let dir = tempfile::tempdir().unwrap();
     let server =
-        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
+        ControlServer::start_in(dir.path(), volume(), StatusSources::default(), Errands::default()).unwrap();
     let mut input: Vec<u8> = Vec::new();
     let bad: [&[u8]; 7] =
         [b"", b"plugs", b"{}", br#"{"request":"reset"}"#, b"[[[[", b"\xff\xfe\0", br#"{"request":7}"#];
@@ -150,7 +152,7 @@ fn bad_input_gets_an_error_line_and_the_next_line_an_answer() {
 fn endless_line_is_cut_off() {
     let dir = tempfile::tempdir().unwrap();
     let server =
-        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
+        ControlServer::start_in(dir.path(), volume(), StatusSources::default(), Errands::default()).unwrap();
     let answers = say(server.path(), &vec![b'['; 1 << 20]);
     // The error line can be lost, because the connection is reset while the client is still
     // sending.
@@ -163,7 +165,7 @@ fn endless_line_is_cut_off() {
 fn silent_clients_keep_no_other_waiting_and_are_closed_in_time() {
     let dir = tempfile::tempdir().unwrap();
     let server =
-        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
+        ControlServer::start_in(dir.path(), volume(), StatusSources::default(), Errands::default()).unwrap();
     let begin = Instant::now();
     let mut silent: Vec<UnixStream> = (0..30).map(|_| UnixStream::connect(server.path()).unwrap()).collect();
     // Half a line is not a query.
@@ -181,7 +183,7 @@ fn silent_clients_keep_no_other_waiting_and_are_closed_in_time() {
 fn clients_that_take_no_answers_keep_no_other_waiting() {
     let dir = tempfile::tempdir().unwrap();
     let server =
-        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
+        ControlServer::start_in(dir.path(), volume(), StatusSources::default(), Errands::default()).unwrap();
     let questions = b"{\"request\":\"info\"}\n".repeat(100);
     let stuck: Vec<UnixStream> = (0..8)
         .map(|_| {
@@ -201,7 +203,7 @@ fn clients_that_take_no_answers_keep_no_other_waiting() {
 fn one_client_too_many_takes_the_place_of_the_one_that_is_silent_for_longest() {
     let dir = tempfile::tempdir().unwrap();
     let server =
-        ControlServer::start_in(dir.path(), volume(), Tellers::default(), Errands::default()).unwrap();
+        ControlServer::start_in(dir.path(), volume(), StatusSources::default(), Errands::default()).unwrap();
     let begin = Instant::now();
     let mut silent: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(server.path()).unwrap()).collect();
     stat(server.path()).unwrap();
@@ -218,7 +220,8 @@ fn drop_does_not_wait_for_a_client_and_removes_the_socket() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
     let server =
-        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
+        ControlServer::start_in(dir.path(), volume.clone(), StatusSources::default(), Errands::default())
+            .unwrap();
     let path = server.path().to_owned();
     let _silent = UnixStream::connect(&path).unwrap();
     let begin = Instant::now();
@@ -233,9 +236,10 @@ fn drop_does_not_wait_for_a_client_and_removes_the_socket() {
 fn servers_of_one_process_and_device_get_names_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
-    let a =
-        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
-    let b = ControlServer::start_in(dir.path(), volume, Tellers::default(), Errands::default()).unwrap();
+    let a = ControlServer::start_in(dir.path(), volume.clone(), StatusSources::default(), Errands::default())
+        .unwrap();
+    let b =
+        ControlServer::start_in(dir.path(), volume, StatusSources::default(), Errands::default()).unwrap();
     assert_ne!(a.path(), b.path());
     let found = list_in(dir.path()).unwrap();
     assert_eq!(found.len(), 2);
@@ -311,7 +315,7 @@ fn file_names_tell_the_process_and_stay_short() {
     assert_eq!(pid_of(&name), Some(4711));
     assert_eq!(pid_of(&file_name(4711, "x", 3)), Some(4711));
     assert_eq!(pid_of("README"), None);
-    assert_eq!(look_at(Path::new("/nonexistent/1-x.sock")), Found::Nothing);
+    assert_eq!(probe(Path::new("/nonexistent/1-x.sock")), SocketState::Nothing);
 }
 
 #[test]
@@ -341,7 +345,8 @@ fn mode_that_has_to_wait_for_what_is_in_flight_is_pending_and_no_error() {
     // No thread polls, so this write stays in flight.
     write(&volume, 2, 8);
     let server =
-        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
+        ControlServer::start_in(dir.path(), volume.clone(), StatusSources::default(), Errands::default())
+            .unwrap();
     let facts = set_options(server.path(), &"mode=per-zone".parse().unwrap()).unwrap();
     assert_eq!((facts.mode.as_str(), facts.pending.as_deref()), ("qd1", Some("per-zone")));
     volume.poll(Nanos(1 << 30));
@@ -353,7 +358,8 @@ fn mode_asked_for_is_in_force_when_the_answer_comes() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
     let server =
-        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
+        ControlServer::start_in(dir.path(), volume.clone(), StatusSources::default(), Errands::default())
+            .unwrap();
     let facts = set_options(server.path(), &"mode=qd1".parse().unwrap()).unwrap();
     assert_eq!((facts.mode.as_str(), facts.reason.as_str()), ("qd1", "set while running"));
     assert_eq!(volume.mode().0, WriteMode::Qd1);
@@ -373,7 +379,8 @@ fn zones_are_set_and_the_first_that_cannot_be_is_named() {
     let volume = volume();
     let events = volume.events();
     let server =
-        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), Errands::default()).unwrap();
+        ControlServer::start_in(dir.path(), volume.clone(), StatusSources::default(), Errands::default())
+            .unwrap();
     set_zones(server.path(), 4..=5, ZoneSetting::ReadOnly).unwrap();
     while volume.poll(Nanos(0)).is_some() {}
     let told: Vec<_> = std::iter::from_fn(|| events.next()).collect();
@@ -397,8 +404,9 @@ fn attended_volume_is_asked_and_changed_by_the_thread_that_attends() {
     let dir = tempfile::tempdir().unwrap();
     let (volume, errands) = (volume(), Errands::default());
     let server =
-        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), errands.clone()).unwrap();
-    let attendance = errands.attend();
+        ControlServer::start_in(dir.path(), volume.clone(), StatusSources::default(), errands.clone())
+            .unwrap();
+    let guard = errands.attend();
     let path = server.path().to_owned();
     let asker = std::thread::spawn(move || {
         let changed = set_options(&path, &"merge=no".parse().unwrap()).unwrap();
@@ -408,11 +416,11 @@ fn attended_volume_is_asked_and_changed_by_the_thread_that_attends() {
     assert!(volume.options().merge && !asker.is_finished(), "it waits for the thread that attends");
     write(&volume, 3, 8);
     while !asker.is_finished() {
-        attendance.look();
+        guard.run_pending();
     }
     let (_, counted) = asker.join().unwrap();
     assert_eq!((volume.options().merge, counted.requests), (false, 1));
-    drop(attendance);
+    drop(guard);
     assert_eq!(stat(server.path()).unwrap().requests, 1, "no thread attends any more");
 }
 
@@ -420,12 +428,13 @@ fn attended_volume_is_asked_and_changed_by_the_thread_that_attends() {
 fn question_to_a_run_that_ends_is_answered_all_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let errands = Errands::default();
-    let server = ControlServer::start_in(dir.path(), volume(), Tellers::default(), errands.clone()).unwrap();
-    let attendance = errands.attend();
+    let server =
+        ControlServer::start_in(dir.path(), volume(), StatusSources::default(), errands.clone()).unwrap();
+    let guard = errands.attend();
     let path = server.path().to_owned();
     let asker = std::thread::spawn(move || (stat(&path), info(&path)));
     std::thread::sleep(Duration::from_millis(50));
-    drop(attendance);
+    drop(guard);
     let (counted, facts) = asker.join().unwrap();
     assert_eq!((counted.unwrap().requests, facts.unwrap().pid), (0, std::process::id()));
 }
@@ -435,10 +444,11 @@ fn run_that_does_not_look_is_told_of() {
     let dir = tempfile::tempdir().unwrap();
     let (volume, errands) = (volume(), Errands::default());
     let server =
-        ControlServer::start_in(dir.path(), volume.clone(), Tellers::default(), errands.clone()).unwrap();
-    let attendance = errands.attend();
+        ControlServer::start_in(dir.path(), volume.clone(), StatusSources::default(), errands.clone())
+            .unwrap();
+    let guard = errands.attend();
     let error = set_options(server.path(), &"merge=no".parse().unwrap()).unwrap_err();
     assert!(error.to_string().contains("does not respond"), "{error}");
-    attendance.look();
+    guard.run_pending();
     assert!(volume.options().merge, "what was refused is not done later");
 }

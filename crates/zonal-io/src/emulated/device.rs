@@ -5,7 +5,7 @@ use super::completion::{Executed, Queues};
 use super::elsewhere::elsewhere;
 use super::options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 use super::storage::{Extent, Storage};
-use super::zones::{Happened, Placed, WriteKind, Zones};
+use super::zones::{EventOutcome, Placed, WriteKind, Zones};
 use crate::changes::{Changes, Notices, ZoneSetting};
 use crate::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Insight, Landing, Output,
@@ -299,7 +299,7 @@ impl<S: Storage> Device for Emulated<S> {
         if zone.0 >= self.info.geometry.zones() {
             return Err(DeviceError::OutOfRange);
         }
-        let Happened { has_changed, generation } = self.zones.happen(zone, to.event())?;
+        let EventOutcome { has_changed, generation } = self.zones.apply_event(zone, to.event())?;
         if let Some(generation) = generation {
             self.storage.discard(zone, generation);
         }

@@ -33,7 +33,7 @@ pub use options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 pub(crate) use options::{QUEUE_DEPTH_MAX, QUEUES_MAX};
 pub use ram::Ram;
 pub use storage::{Extent, Storage};
-pub use zones::{Happened, Placed, Readable, WriteKind, Zones};
+pub use zones::{EventOutcome, Placed, Readable, WriteKind, Zones};
 
 #[cfg(test)]
 mod tests;

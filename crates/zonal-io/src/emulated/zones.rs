@@ -90,7 +90,7 @@ struct Decision {
 /// Requested change of a zone. A value rather than a closure, so that the hot path that decides
 /// about it is inlined once.
 #[derive(Clone, Copy)]
-enum Ask {
+enum ChangeRequest {
     /// [`Zones::write_at_once`].
     AtOnce { offset: u32, sectors: u32 },
     /// [`Zones::begin`], or [`Zones::begin_transfer`] if the transfer takes time.
@@ -147,7 +147,7 @@ pub struct Readable {
 
 /// Outcome of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Happened {
+pub struct EventOutcome {
     /// The zone's condition or write pointer has changed.
     pub has_changed: bool,
     /// New generation, if the zone has lost its data.
@@ -248,7 +248,7 @@ impl Zones {
     /// [`ZoneError`]; nothing has changed.
     #[inline]
     pub fn write_at_once(&self, zone: ZoneIndex, offset: u32, sectors: u32) -> Result<(), ZoneError> {
-        self.change(zone, Ask::AtOnce { offset, sectors }).map(|_| ())
+        self.change(zone, ChangeRequest::AtOnce { offset, sectors }).map(|_| ())
     }
 
     /// Assigns a write its place in a sequential zone. `offset` is ignored for appends.
@@ -293,7 +293,7 @@ impl Zones {
         sectors: u32,
         takes_time: bool,
     ) -> Result<Placed, ZoneError> {
-        let change = self.change(zone, Ask::Place { kind, offset, sectors, takes_time })?;
+        let change = self.change(zone, ChangeRequest::Place { kind, offset, sectors, takes_time })?;
         let offset = change.step.placed.expect("a write that takes effect has a place");
         Ok(Placed { zone, offset, sectors, generation: change.after.generation(), kind })
     }
@@ -313,7 +313,7 @@ impl Zones {
             (true, WriteKind::Pipelined | WriteKind::Append) => return,
             (false, _) => ZoneEvent::FailWrite { offset: placed.offset, sectors: placed.sectors },
         };
-        let changed = self.change(placed.zone, Ask::End { event, generation: placed.generation });
+        let changed = self.change(placed.zone, ChangeRequest::End { event, generation: placed.generation });
         debug_assert!(changed.is_ok(), "the end of a write is never refused");
     }
 
@@ -345,17 +345,17 @@ impl Zones {
     /// # Errors
     /// [`ZoneError`]; nothing has changed.
     pub fn apply(&self, zone: ZoneIndex, event: ZoneEvent) -> Result<Option<u32>, ZoneError> {
-        Ok(self.happen(zone, event)?.generation)
+        Ok(self.apply_event(zone, event)?.generation)
     }
 
     /// Applies `event` to a zone and returns the outcome.
     ///
     /// # Errors
     /// [`ZoneError`]; nothing has changed.
-    pub fn happen(&self, zone: ZoneIndex, event: ZoneEvent) -> Result<Happened, ZoneError> {
-        let Change { before, after, .. } = self.change(zone, Ask::Event(event))?;
+    pub fn apply_event(&self, zone: ZoneIndex, event: ZoneEvent) -> Result<EventOutcome, ZoneError> {
+        let Change { before, after, .. } = self.change(zone, ChangeRequest::Event(event))?;
         let generation = (after.generation() != before.generation()).then(|| after.generation());
-        Ok(Happened { has_changed: after != before, generation })
+        Ok(EventOutcome { has_changed: after != before, generation })
     }
 
     /// Resets all zones that the command for all zones selects, and calls `lost` with each and its
@@ -389,17 +389,17 @@ impl Zones {
 
     /// Decides the new value of a zone's word.
     #[inline(always)]
-    fn decide(&self, zone: ZoneIndex, ask: Ask, word: Word) -> Result<Decision, ZoneError> {
+    fn decide(&self, zone: ZoneIndex, ask: ChangeRequest, word: Word) -> Result<Decision, ZoneError> {
         let (capacity, state) = (self.geometry.capacity_of(zone), word.state());
         match ask {
-            Ask::AtOnce { offset, sectors } => {
+            ChangeRequest::AtOnce { offset, sectors } => {
                 let step = device::write(capacity, state, offset, sectors)?;
                 if self.is_busy(zone, word) {
                     return Err(ZoneError::InvalidWrite);
                 }
                 Ok(Decision { word: word.with(step.state), step })
             }
-            Ask::Place { kind, offset, sectors, takes_time } => {
+            ChangeRequest::Place { kind, offset, sectors, takes_time } => {
                 let is_append = kind == WriteKind::Append;
                 let step = if takes_time || kind == WriteKind::Exclusive {
                     let offset = if is_append { state.written } else { offset };
@@ -415,7 +415,7 @@ impl Zones {
                 let next = if kind == WriteKind::Exclusive { word.next_turn() } else { word };
                 Ok(Decision { word: next.with(step.state), step })
             }
-            Ask::End { event, generation } => {
+            ChangeRequest::End { event, generation } => {
                 let step = if word.generation() == generation {
                     device::step(self.personality, capacity, state, event)?
                 } else {
@@ -424,7 +424,7 @@ impl Zones {
                 };
                 Ok(Decision { word: word.with(step.state), step })
             }
-            Ask::Event(event) => {
+            ChangeRequest::Event(event) => {
                 let step = device::step(self.personality, capacity, state, event)?;
                 let loses_data =
                     matches!(event, ZoneEvent::Reset | ZoneEvent::SetOffline | ZoneEvent::Offline);
@@ -436,7 +436,7 @@ impl Zones {
 
     /// Applies `ask` to a zone's word, or returns the error.
     #[inline(always)]
-    fn change(&self, zone: ZoneIndex, ask: Ask) -> Result<Change, ZoneError> {
+    fn change(&self, zone: ZoneIndex, ask: ChangeRequest) -> Result<Change, ZoneError> {
         let mut before = self.load(zone);
         loop {
             let Decision { word: after, step } = self.decide(zone, ask, before)?;
@@ -451,7 +451,7 @@ impl Zones {
             match self.exchange(zone, before, after) {
                 Ok(()) => {
                     // Writes remove no data.
-                    if !matches!(ask, Ask::AtOnce { .. } | Ask::Place { .. }) {
+                    if !matches!(ask, ChangeRequest::AtOnce { .. } | ChangeRequest::Place { .. }) {
                         self.keep_floor(zone, before, after);
                     }
                     return Ok(Change { before, after, step });
@@ -490,7 +490,7 @@ impl Zones {
         &self,
         zone: ZoneIndex,
         resources: &Watched<Resources>,
-        ask: Ask,
+        ask: ChangeRequest,
     ) -> Result<Change, ZoneError> {
         let mut resources = resources.lock();
         let mut before = self.load(zone);

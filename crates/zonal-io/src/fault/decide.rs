@@ -33,7 +33,7 @@ pub(super) enum Verdict {
 type Fired = Option<(usize, Effect)>;
 
 /// Outcome of an effect.
-enum Happens {
+enum Outcome {
     Verdict(Verdict),
     /// This number of sectors is executed.
     Part(u32),
@@ -61,19 +61,19 @@ impl FaultState {
         }
         let happens = match how {
             Some((rule, effect)) => self.effect(now, queue, command, (rule, effect), &mut order),
-            None => Happens::All,
+            None => Outcome::All,
         };
         let sectors = match happens {
-            Happens::Verdict(verdict) => return (verdict, order),
-            Happens::Part(part) => part,
-            Happens::All => command.sectors,
+            Outcome::Verdict(verdict) => return (verdict, order),
+            Outcome::Part(part) => part,
+            Outcome::All => command.sectors,
         };
-        let verdict = self.meet_device(command, sectors, reorder, &mut order);
+        let verdict = self.apply_device_state(command, sectors, reorder, &mut order);
         (verdict, order)
     }
 
     /// Applies the device's present state to the first `sectors` of a command.
-    fn meet_device(
+    fn apply_device_state(
         &mut self,
         command: &Command,
         mut sectors: u32,
@@ -146,39 +146,39 @@ impl FaultState {
         command: &Command,
         (rule, effect): (usize, Effect),
         order: &mut Order,
-    ) -> Happens {
+    ) -> Outcome {
         match effect {
             Effect::Busy => {
                 // For all other rules, the command will be resubmitted.
                 self.touched.retain(|(index, _)| *index != rule);
                 self.undo();
-                Happens::Verdict(Verdict::Busy)
+                Outcome::Verdict(Verdict::Busy)
             }
-            Effect::Refuse(error) => Happens::Verdict(Verdict::Answer(Err(error))),
+            Effect::Refuse(error) => Outcome::Verdict(Verdict::Answer(Err(error))),
             Effect::Fail(error) => {
                 order.error = Some(error);
-                Happens::All
+                Outcome::All
             }
             Effect::Torn { blocks, error } => {
                 let all = command.sectors / self.block_sectors;
                 let blocks = blocks.unwrap_or_else(|| self.rules[rule].1.below(all.max(1)));
                 order.error = Some(error);
                 match blocks.saturating_mul(self.block_sectors).min(command.sectors) {
-                    0 => Happens::Verdict(Verdict::Answer(Err(error))),
-                    part => Happens::Part(part),
+                    0 => Outcome::Verdict(Verdict::Answer(Err(error))),
+                    part => Outcome::Part(part),
                 }
             }
             Effect::Lost | Effect::Misdirected if !self.inner.insight().misplaces => {
-                Happens::Verdict(Verdict::Answer(Err(DeviceError::Unsupported)))
+                Outcome::Verdict(Verdict::Answer(Err(DeviceError::Unsupported)))
             }
             Effect::Lost => {
                 order.landing = Landing::Lost;
-                Happens::All
+                Outcome::All
             }
             Effect::Misdirected => {
                 let draw = self.rules[rule].1.below(1 << u8::BITS);
                 order.landing = Landing::Misdirected(draw as u8);
-                Happens::All
+                Outcome::All
             }
             Effect::TimeOut { after, carried } => {
                 order.due = order.due.max(later(now, after));
@@ -186,28 +186,28 @@ impl FaultState {
                 let error = DeviceError::TimedOut;
                 if carried == Carried::Before {
                     order.error = Some(error);
-                    return Happens::All;
+                    return Outcome::All;
                 }
                 if let Carried::Late(when) = carried {
                     order.late = self.keep_for_later(queue, command, when);
                 }
-                Happens::Verdict(Verdict::Answer(Err(error)))
+                Outcome::Verdict(Verdict::Answer(Err(error)))
             }
             Effect::Attention { commands } => {
                 self.attention = commands.saturating_sub(1);
-                Happens::Verdict(Verdict::Answer(Err(DeviceError::UnitAttention)))
+                Outcome::Verdict(Verdict::Answer(Err(DeviceError::UnitAttention)))
             }
             Effect::Degrade(to) => {
                 if let Some(zone) = scope(&self.geometry, command) {
                     // Conventional and offline zones remain unchanged.
                     let _ = self.degrade(zone, to);
-                    self.go_on(now, 0);
+                    self.issue_held(now, 0);
                 }
-                Happens::All
+                Outcome::All
             }
             Effect::PowerCut(policy) => {
                 self.cut(policy);
-                Happens::Verdict(Verdict::NoPower(policy))
+                Outcome::Verdict(Verdict::NoPower(policy))
             }
             Effect::Delay(_) | Effect::Reorder { .. } => unreachable!("timing is kept apart"),
         }

@@ -28,7 +28,7 @@ impl DegradedZones {
     ///
     /// # Errors
     /// [`ZoneError`] if the zone is conventional, or if it is offline and should become read-only.
-    pub(super) fn fall(
+    pub(super) fn degrade(
         &mut self,
         geometry: &Geometry,
         zone: ZoneIndex,

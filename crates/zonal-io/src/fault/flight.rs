@@ -61,28 +61,28 @@ pub(super) struct Ready {
 
 /// Recipient of the wrapped device's answer.
 #[derive(Debug)]
-pub(super) enum Whom {
+pub(super) enum Recipient {
     Host(Host),
     /// A reset of all zones, zone by zone.
     ResetAll(Host, ResetWalk),
     /// None: the time-out was reported long ago.
     Late(Scope),
     /// None: issued by the wrapper itself.
-    Nobody,
+    None,
 }
 
-impl Whom {
+impl Recipient {
     fn host(&self) -> Option<&Host> {
         match self {
-            Whom::Host(host) | Whom::ResetAll(host, _) => Some(host),
-            Whom::Late(_) | Whom::Nobody => None,
+            Recipient::Host(host) | Recipient::ResetAll(host, _) => Some(host),
+            Recipient::Late(_) | Recipient::None => None,
         }
     }
 
     pub(super) fn into_host(self) -> Option<Host> {
         match self {
-            Whom::Host(host) | Whom::ResetAll(host, _) => Some(host),
-            Whom::Late(_) | Whom::Nobody => None,
+            Recipient::Host(host) | Recipient::ResetAll(host, _) => Some(host),
+            Recipient::Late(_) | Recipient::None => None,
         }
     }
 
@@ -102,7 +102,7 @@ impl Whom {
 pub(super) struct InnerCommand {
     pub(super) queue: usize,
     pub(super) command: Command,
-    pub(super) whom: Whom,
+    pub(super) recipient: Recipient,
     /// Memory that the command's data refers to, if not the host's. Never accessed, only kept
     /// alive.
     _pieces: Option<Box<[Segment]>>,
@@ -111,12 +111,12 @@ pub(super) struct InnerCommand {
 
 impl InnerCommand {
     /// Passes `command` on unchanged.
-    pub(super) fn new(queue: usize, command: Command, whom: Whom) -> InnerCommand {
-        InnerCommand { queue, command, whom, _pieces: None, _copy: None }
+    pub(super) fn new(queue: usize, command: Command, recipient: Recipient) -> InnerCommand {
+        InnerCommand { queue, command, recipient, _pieces: None, _copy: None }
     }
 
     /// Passes on the first `sectors` of a host's command.
-    pub(super) fn torn(queue: usize, command: Command, sectors: u32, whom: Whom) -> InnerCommand {
+    pub(super) fn torn(queue: usize, command: Command, sectors: u32, recipient: Recipient) -> InnerCommand {
         let bytes = sectors as usize * zonal_core::SECTOR_BYTES as usize;
         let pieces = command.data.first(bytes);
         let data = if pieces.is_empty() {
@@ -127,7 +127,7 @@ impl InnerCommand {
             unsafe { Data::many(&raw const *pieces) }
         };
         let command = Command { sectors, data, ..command };
-        InnerCommand { queue, command, whom, _pieces: Some(pieces), _copy: None }
+        InnerCommand { queue, command, recipient, _pieces: Some(pieces), _copy: None }
     }
 }
 
@@ -165,6 +165,12 @@ impl LateCommand {
     /// Returns the command in flight.
     pub(super) fn flight(mut self) -> InnerCommand {
         let (command, copy) = (self.command, self.copy.take());
-        InnerCommand { queue: self.queue, command, whom: Whom::Late(self.scope), _pieces: None, _copy: copy }
+        InnerCommand {
+            queue: self.queue,
+            command,
+            recipient: Recipient::Late(self.scope),
+            _pieces: None,
+            _copy: copy,
+        }
     }
 }

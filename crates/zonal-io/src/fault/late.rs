@@ -1,6 +1,6 @@
 //! Late execution of timed-out commands, and how a host rules it out by settling.
 
-use super::flight::{LateCommand, Scope, Whom};
+use super::flight::{LateCommand, Recipient, Scope};
 use super::rule::Late;
 use super::state::{FaultState, later};
 use crate::device::Settled;
@@ -39,7 +39,7 @@ impl FaultState {
         if self.off.is_some() {
             return Settled::Never(DeviceError::Gone);
         }
-        (0..self.queues.len()).for_each(|queue| self.go_on(now, queue));
+        (0..self.queues.len()).for_each(|queue| self.issue_held(now, queue));
         let own = match self.settling {
             _ if !self.is_unsettled(zone) => Settled::Yes,
             Settling::Never => Settled::Never(DeviceError::Aborted),
@@ -67,9 +67,10 @@ impl FaultState {
         let is_meant = move |late: &LateCommand| late.told.is_some() && concerns(late.scope);
         self.run_late(now, |late| is_meant(late) && late.when == Late::AtSettle);
         self.late.retain(|late| !is_meant(late));
-        let is_on_its_way = |whom: &Whom| matches!(whom, Whom::Late(about) if concerns(*about));
+        let is_on_its_way =
+            |recipient: &Recipient| matches!(recipient, Recipient::Late(about) if concerns(*about));
         let waiting = self.queues.iter().flat_map(|q| &q.outbox);
-        if self.flights.iter().chain(waiting).any(|f| is_on_its_way(&f.whom)) {
+        if self.flights.iter().chain(waiting).any(|f| is_on_its_way(&f.recipient)) {
             return Settled::NotYet(None);
         }
         self.unsettled.retain(|about, _| !concerns(*about));

@@ -326,7 +326,7 @@ impl FaultState {
             }
             // Passed through before power was cut: must not be acknowledged any more.
             match self.was_cut {
-                true => self.gone(queue, context),
+                true => self.fail_in_flight(queue, context),
                 false => out.push(Completed { context, result }),
             }
         }
@@ -334,7 +334,7 @@ impl FaultState {
         for (slot, result) in reaped.ours {
             self.answered(now, slot, result);
         }
-        self.go_on(now, queue);
+        self.issue_held(now, queue);
         let left = budget.saturating_sub(out.len());
         let held = self.hand_out(now, queue, left, |context, result| out.push(Completed { context, result }));
         let window = self.next_window(queue);

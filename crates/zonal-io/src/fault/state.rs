@@ -9,7 +9,7 @@
 use super::bad::BadBlocks;
 use super::decide::Verdict;
 use super::degraded::DegradedZones;
-use super::flight::{Host, InnerCommand, LateCommand, Ready, Scope, Whom, scope};
+use super::flight::{Host, InnerCommand, LateCommand, Ready, Recipient, Scope, scope};
 use super::late::Settling;
 use super::plan::Plan;
 use super::rule::{InFlight, Late, Ops, Rule, Tally};
@@ -153,7 +153,7 @@ impl FaultState {
         command: &Command,
         context: &mut Option<Context>,
     ) -> Submitted {
-        self.go_on(now, queue);
+        self.issue_held(now, queue);
         if self.off.is_none() && !self.queues[queue].outbox.is_empty() {
             return Submitted::Busy;
         }
@@ -209,10 +209,10 @@ impl FaultState {
                     self.bad.hit(range);
                 }
                 match issued {
-                    Issued::Done(flight, result) => self.finish(now, flight.whom, result),
+                    Issued::Done(flight, result) => self.finish(now, flight.recipient, result),
                     Issued::Accepted => None,
                     Issued::Busy(flight) => {
-                        let host = flight.whom.into_host().expect("it was put there above");
+                        let host = flight.recipient.into_host().expect("it was put there above");
                         return Started::Busy(host.context);
                     }
                 }
@@ -224,25 +224,25 @@ impl FaultState {
     /// Creates a flight for the first `sectors` of a command.
     fn flight(&self, command: &Command, sectors: u32, host: Host) -> InnerCommand {
         let (queue, landing) = (host.queue, host.order.landing);
-        let whom = Whom::Host(host);
+        let recipient = Recipient::Host(host);
         let mut command = *command;
         if landing != Landing::InPlace {
             command.landing = landing;
         }
         if sectors < command.sectors && Ops::DATA.contains(command.op) {
-            InnerCommand::torn(queue, command, sectors, whom)
+            InnerCommand::torn(queue, command, sectors, recipient)
         } else {
-            InnerCommand::new(queue, command, whom)
+            InnerCommand::new(queue, command, recipient)
         }
     }
 
     /// Degrades a zone.
     pub(super) fn degrade(&mut self, zone: ZoneIndex, to: Degraded) -> Result<(), ZoneError> {
-        if self.degraded.fall(&self.geometry, zone, to)? {
+        if self.degraded.degrade(&self.geometry, zone, to)? {
             self.changes.add_zone(zone);
             // Releases its resources at the wrapped device, which may refuse.
             let command = Command::new(Op::ZoneFinish, self.geometry.start_of(zone), 0);
-            self.queues[0].outbox.push_back(InnerCommand::new(0, command, Whom::Nobody));
+            self.queues[0].outbox.push_back(InnerCommand::new(0, command, Recipient::None));
         }
         Ok(())
     }
@@ -283,7 +283,7 @@ impl FaultState {
         let zone = self.geometry.zone_of(command.sector);
         Some(
             self.degraded
-                .fall(&self.geometry, zone, Degraded::Offline)
+                .degrade(&self.geometry, zone, Degraded::Offline)
                 .map(|_| Output::Done)
                 .map_err(Into::into),
         )
@@ -306,15 +306,17 @@ impl FaultState {
     /// Issues a command that was held here, checking the zone's present state first. Returns it if
     /// the wrapped device is busy.
     fn send(&mut self, now: Nanos, flight: InnerCommand) -> Option<InnerCommand> {
-        if let Whom::Host(_) = flight.whom
+        if let Recipient::Host(_) = flight.recipient
             && let Some(result) = self.answer_of_degraded(&flight.command)
         {
-            self.ended(now, flight.whom, result);
+            self.ended(now, flight.recipient, result);
             return None;
         }
         let flight = match flight {
-            InnerCommand { whom: Whom::Host(host), command, .. } if self.reaches_degraded(&command) => {
-                self.walk_and_tell(now, host);
+            InnerCommand { recipient: Recipient::Host(host), command, .. }
+                if self.reaches_degraded(&command) =>
+            {
+                self.reset_and_complete(now, host);
                 return None;
             }
             other => other,
@@ -322,7 +324,7 @@ impl FaultState {
         match self.issue(now, flight) {
             Issued::Accepted => None,
             Issued::Done(flight, result) => {
-                self.ended(now, flight.whom, result);
+                self.ended(now, flight.recipient, result);
                 None
             }
             Issued::Busy(flight) => Some(flight),
@@ -338,7 +340,7 @@ impl FaultState {
 
     /// Issues commands that met a full queue, late commands that are due, and those held long
     /// enough.
-    pub(super) fn go_on(&mut self, now: Nanos, queue: usize) {
+    pub(super) fn issue_held(&mut self, now: Nanos, queue: usize) {
         if self.off.is_some() {
             return;
         }
@@ -359,14 +361,14 @@ impl FaultState {
     /// Processes the wrapped device's answer to the command in `slot`.
     pub(super) fn answered(&mut self, now: Nanos, slot: u64, result: CommandResult) {
         let flight = self.flights.take(slot);
-        self.ended(now, flight.whom, result);
+        self.ended(now, flight.recipient, result);
     }
 
     /// Ends a command. Its answer, if a host waits for one, is queued.
-    fn ended(&mut self, now: Nanos, whom: Whom, result: CommandResult) {
-        let queue = whom.queue();
-        let about = whom.scope();
-        if let Some((context, result)) = self.finish(now, whom, result) {
+    fn ended(&mut self, now: Nanos, recipient: Recipient, result: CommandResult) {
+        let queue = recipient.queue();
+        let about = recipient.scope();
+        if let Some((context, result)) = self.finish(now, recipient, result) {
             let queue = queue.expect("only a host's command has an answer");
             self.add_ready(now, queue, Ready { context, result, scope: about, late: None });
         }
@@ -376,20 +378,20 @@ impl FaultState {
     fn finish(
         &mut self,
         now: Nanos,
-        whom: Whom,
+        recipient: Recipient,
         mut result: CommandResult,
     ) -> Option<(Context, CommandResult)> {
-        let host = match whom {
-            Whom::Late(_) | Whom::Nobody => return None,
-            Whom::ResetAll(host, _) if host.is_cut => host,
-            Whom::ResetAll(host, mut walk) => {
+        let host = match recipient {
+            Recipient::Late(_) | Recipient::None => return None,
+            Recipient::ResetAll(host, _) if host.is_cut => host,
+            Recipient::ResetAll(host, mut walk) => {
                 walk.answered(result);
                 return self.walk(now, host, walk);
             }
-            Whom::Host(host) => host,
+            Recipient::Host(host) => host,
         };
         if host.is_cut {
-            self.gone(host.queue, host.context);
+            self.fail_in_flight(host.queue, host.context);
             return None;
         }
         match &mut result {
@@ -426,7 +428,7 @@ impl FaultState {
     }
 
     /// Resets all zones except degraded ones, for a host that waits for completion.
-    fn walk_and_tell(&mut self, now: Nanos, host: Host) {
+    fn reset_and_complete(&mut self, now: Nanos, host: Host) {
         let (queue, about, walk) = (host.queue, host.scope, self.reset_around_degraded());
         if let Some((context, result)) = self.walk(now, host, walk) {
             self.add_ready(now, queue, Ready { context, result, scope: about, late: None });
@@ -442,19 +444,21 @@ impl FaultState {
                 ResetStep::Reset(zone) => (Op::ZoneReset, zone, 0),
                 ResetStep::End(result) => {
                     let result = result.map(|()| Output::Done);
-                    return self.finish(now, Whom::Host(host), result);
+                    return self.finish(now, Recipient::Host(host), result);
                 }
             };
             let sector = self.geometry.start_of(zone);
             let command = Command::new(op, sector, sectors);
-            match self.issue(now, InnerCommand::new(queue, command, Whom::ResetAll(host, walk))) {
+            match self.issue(now, InnerCommand::new(queue, command, Recipient::ResetAll(host, walk))) {
                 Issued::Accepted => return None,
                 Issued::Busy(flight) => {
                     self.queues[queue].outbox.push_back(flight);
                     return None;
                 }
                 Issued::Done(flight, result) => {
-                    let Whom::ResetAll(same, mut next) = flight.whom else { unreachable!("put there above") };
+                    let Recipient::ResetAll(same, mut next) = flight.recipient else {
+                        unreachable!("put there above")
+                    };
                     next.answered(result);
                     (host, walk) = (same, next);
                 }
@@ -474,7 +478,7 @@ impl FaultState {
             self.add_ready(order.due, queue, ready);
             return None;
         }
-        self.told(now, &ready);
+        self.mark_reported(now, &ready);
         Some((ready.context, ready.result))
     }
 
@@ -508,14 +512,14 @@ impl FaultState {
             }
             left -= 1;
             let ready = entry.remove();
-            self.told(now, &ready);
+            self.mark_reported(now, &ready);
             take(ready.context, ready.result);
         }
         None
     }
 
     /// Records that an answer is reported to the host.
-    fn told(&mut self, now: Nanos, ready: &Ready) {
+    fn mark_reported(&mut self, now: Nanos, ready: &Ready) {
         if ready.result == Err(DeviceError::TimedOut) {
             self.unsettled.entry(ready.scope).or_insert(None);
         }

@@ -17,7 +17,7 @@
 //! there are no cycles.
 
 use crate::device::Context;
-use crate::emulated::{Happened, Placed, WriteKind, Zones};
+use crate::emulated::{EventOutcome, Placed, WriteKind, Zones};
 use crate::sync::{CachePadded, Condvar, Mutex, MutexGuard};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
@@ -193,7 +193,7 @@ impl WritesInFlight {
         if matches!(event, ZoneEvent::Reset | ZoneEvent::SetOffline | ZoneEvent::Offline) {
             losing(zones.state(zone).written);
         }
-        let Happened { has_changed, generation } = zones.happen(zone, event)?;
+        let EventOutcome { has_changed, generation } = zones.apply_event(zone, event)?;
         if generation.is_some()
             && let Some(in_flight) = shard.get_mut(&zone)
         {

@@ -31,7 +31,7 @@ use crate::wrap::Slots;
 pub(crate) use stack::LinearPiece;
 use std::collections::VecDeque;
 use std::ops::Range;
-use task::{After, Task};
+use task::{Progress, Task};
 use zonal_core::{DeviceError, GeometryError, Nanos, Op, Sectors, ZoneError, ZoneIndex};
 
 /// Zones of one or several devices as one device. See the module.
@@ -151,7 +151,7 @@ impl Linear {
             return Err(DeviceError::OutOfRange);
         }
         let piece = self.piece_of(geometry.zone_of(command.sector));
-        match command.sector.0 + sectors.0 <= self.pieces[piece].end_here() {
+        match command.sector.0 + sectors.0 <= self.pieces[piece].outer_end() {
             true => Ok(piece),
             false => Err(ZoneError::Boundary.into()),
         }
@@ -183,15 +183,15 @@ impl Linear {
                 }
                 Submitted::Busy => return Driven::Busy(tasks.under_way.take(slot)),
                 Submitted::Done(result) => match tasks.under_way.take(slot).answered(result, &self.pieces) {
-                    After::End(context, result) => return Driven::Ended(context, result),
-                    After::Goes(on) => task = on,
+                    Progress::End(context, result) => return Driven::Ended(context, result),
+                    Progress::Continues(on) => task = on,
                 },
             }
         }
     }
 
     /// Advances a task that was accepted earlier.
-    fn go_on(&self, tasks: &mut Tasks, now: Nanos, task: Task) {
+    fn resume(&self, tasks: &mut Tasks, now: Nanos, task: Task) {
         let queue = task.queue;
         match self.drive(tasks, now, task) {
             Driven::UnderWay => {}
@@ -290,7 +290,7 @@ impl Device for Linear {
         }
         let sector = match command.op {
             Op::Flush | Op::ResetAll => command.sector,
-            _ => piece.there(command.sector),
+            _ => piece.to_inner(command.sector),
         };
         piece.device.submit(now, queue, &Command { sector, ..*command }, context)
     }
@@ -313,14 +313,14 @@ impl Device for Linear {
             let task = tasks.under_way.take(slot);
             let at = task.queue;
             match task.answered(result, &self.pieces) {
-                After::End(context, result) => {
+                Progress::End(context, result) => {
                     tasks.queues[at].ready.push_back(Completed { context, result })
                 }
-                After::Goes(task) => self.go_on(&mut tasks, now, task),
+                Progress::Continues(task) => self.resume(&mut tasks, now, task),
             }
         }
         for task in std::mem::take(&mut tasks.queues[queue].outbox) {
-            self.go_on(&mut tasks, now, task);
+            self.resume(&mut tasks, now, task);
         }
         while left > 0
             && let Some(completed) = tasks.queues[queue].ready.pop_front()
@@ -347,7 +347,7 @@ impl Device for Linear {
 
     fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
         let piece = &self.pieces[self.piece_of(zone)];
-        piece.device.settle(now, piece.zone_there(zone))
+        piece.device.settle(now, piece.zone_to_inner(zone))
     }
 
     fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
@@ -355,7 +355,7 @@ impl Device for Linear {
             return Err(DeviceError::OutOfRange);
         }
         let piece = &self.pieces[self.piece_of(zone)];
-        piece.device.set_zone(piece.zone_there(zone), to)
+        piece.device.set_zone(piece.zone_to_inner(zone), to)
     }
 
     fn has_changes(&self) -> bool {
@@ -366,7 +366,7 @@ impl Device for Linear {
         for piece in self.pieces.iter().filter(|piece| piece.device.has_changes()) {
             let mut theirs = Changes::default();
             piece.device.take_changes(&mut theirs);
-            into.merge(&theirs, |zone| piece.zones.contains(&zone.0).then(|| piece.zone_here(zone)));
+            into.merge(&theirs, |zone| piece.zones.contains(&zone.0).then(|| piece.zone_to_outer(zone)));
         }
     }
 

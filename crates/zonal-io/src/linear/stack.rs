@@ -125,49 +125,49 @@ impl LinearPiece {
     }
 
     /// Translates a zone descriptor of the inner device.
-    pub(crate) fn described_here(&self, zone: ZoneDescriptor) -> ZoneDescriptor {
+    pub(crate) fn descriptor_to_outer(&self, zone: ZoneDescriptor) -> ZoneDescriptor {
         ZoneDescriptor {
-            zone: self.zone_here(zone.zone),
-            start: self.here(zone.start),
-            write_pointer: zone.write_pointer.map(|at| self.here(at)),
+            zone: self.zone_to_outer(zone.zone),
+            start: self.to_outer(zone.start),
+            write_pointer: zone.write_pointer.map(|at| self.to_outer(at)),
             ..zone
         }
     }
 
-    fn start_here(&self) -> u64 {
+    fn outer_start(&self) -> u64 {
         u64::from(self.first) << self.zone_shift
     }
 
-    fn start_there(&self) -> u64 {
+    fn inner_start(&self) -> u64 {
         u64::from(self.zones.start) << self.zone_shift
     }
 
     /// First sector after the piece.
-    pub(super) fn end_here(&self) -> u64 {
-        self.start_here() + self.sectors()
+    pub(super) fn outer_end(&self) -> u64 {
+        self.outer_start() + self.sectors()
     }
 
     fn sectors(&self) -> u64 {
         let geometry = &self.info().geometry;
         let last = ZoneIndex(self.zones.end - 1);
-        geometry.start_of(last).0 + u64::from(geometry.size_of(last)) - self.start_there()
+        geometry.start_of(last).0 + u64::from(geometry.size_of(last)) - self.inner_start()
     }
 
     /// Translates a sector to the inner device.
-    pub(crate) fn there(&self, sector: Sector) -> Sector {
-        Sector(sector.0 - self.start_here() + self.start_there())
+    pub(crate) fn to_inner(&self, sector: Sector) -> Sector {
+        Sector(sector.0 - self.outer_start() + self.inner_start())
     }
 
     /// Translates a sector of the inner device.
-    pub(super) fn here(&self, sector: Sector) -> Sector {
-        Sector(sector.0 - self.start_there() + self.start_here())
+    pub(super) fn to_outer(&self, sector: Sector) -> Sector {
+        Sector(sector.0 - self.inner_start() + self.outer_start())
     }
 
-    pub(crate) fn zone_there(&self, zone: ZoneIndex) -> ZoneIndex {
+    pub(crate) fn zone_to_inner(&self, zone: ZoneIndex) -> ZoneIndex {
         ZoneIndex(zone.0 - self.first + self.zones.start)
     }
 
-    pub(crate) fn zone_here(&self, zone: ZoneIndex) -> ZoneIndex {
+    pub(crate) fn zone_to_outer(&self, zone: ZoneIndex) -> ZoneIndex {
         ZoneIndex(zone.0 - self.zones.start + self.first)
     }
 
@@ -247,7 +247,7 @@ pub(super) fn stack(name: &str, pieces: &mut [LinearPiece]) -> Result<DeviceInfo
 fn spindles(pieces: &[LinearPiece]) -> Vec<ZoneIndex> {
     let of = |piece: &LinearPiece| {
         let is_inside = |zone: &&ZoneIndex| piece.zones.start < zone.0 && zone.0 < piece.zones.end;
-        let inside = piece.info().spindles.iter().filter(is_inside).map(|zone| piece.zone_here(*zone));
+        let inside = piece.info().spindles.iter().filter(is_inside).map(|zone| piece.zone_to_outer(*zone));
         iter::once(ZoneIndex(piece.first)).chain(inside).collect::<Vec<_>>()
     };
     pieces.iter().flat_map(of).skip(1).collect()

@@ -24,9 +24,9 @@ pub(super) struct Task {
 }
 
 /// Next state of a task after an answer.
-pub(super) enum After {
+pub(super) enum Progress {
     End(Context, CommandResult),
-    Goes(Task),
+    Continues(Task),
 }
 
 impl Task {
@@ -66,7 +66,7 @@ impl Task {
                 let sectors = (piece.zones.end - zone).min(self.wanted());
                 Command { sector: first, sectors, ..self.command }
             }
-            (_, None) => Command { sector: piece.there(self.command.sector), ..self.command },
+            (_, None) => Command { sector: piece.to_inner(self.command.sector), ..self.command },
         }
     }
 
@@ -74,7 +74,7 @@ impl Task {
     /// in others.
     fn report_from(&self, piece: &LinearPiece) -> Sector {
         match self.zones.is_empty() {
-            true => piece.there(self.command.sector),
+            true => piece.to_inner(self.command.sector),
             false => piece.device.info().geometry.start_of(zonal_core::ZoneIndex(piece.zones.start)),
         }
     }
@@ -85,53 +85,53 @@ impl Task {
     }
 
     /// Processes the answer of the piece's device.
-    pub(super) fn answered(mut self, result: CommandResult, pieces: &[LinearPiece]) -> After {
+    pub(super) fn answered(mut self, result: CommandResult, pieces: &[LinearPiece]) -> Progress {
         self.has_begun = true;
         let piece = &pieces[self.piece];
         if let Some(mut walk) = self.walk.take() {
             walk.answered(result);
             return match walk.step() {
                 ResetStep::End(Ok(())) => self.leave(pieces),
-                ResetStep::End(Err(error)) => After::End(self.context, Err(error)),
+                ResetStep::End(Err(error)) => Progress::End(self.context, Err(error)),
                 ResetStep::Report(..) | ResetStep::Reset(_) => {
                     self.walk = Some(walk);
-                    After::Goes(self)
+                    Progress::Continues(self)
                 }
             };
         }
         match (self.command.op, result) {
             (Op::Append, Ok(Output::Appended(at))) => {
-                After::End(self.context, Ok(Output::Appended(piece.here(at))))
+                Progress::End(self.context, Ok(Output::Appended(piece.to_outer(at))))
             }
             (Op::Report, Ok(Output::Zones(zones))) => {
                 let is_empty = zones.is_empty();
                 let (wanted, of_piece) =
                     (self.wanted() as usize, |z: &ZoneDescriptor| piece.zones.contains(&z.zone.0));
                 let ours = zones.into_iter().filter(of_piece).take(wanted);
-                self.zones.extend(ours.map(|zone| piece.described_here(zone)));
+                self.zones.extend(ours.map(|zone| piece.descriptor_to_outer(zone)));
                 // A report of fewer zones than requested is valid, too.
                 if is_empty || self.wanted() == 0 { self.end() } else { self.leave(pieces) }
             }
             (Op::Flush | Op::ResetAll, Ok(_)) => self.leave(pieces),
-            (_, result) => After::End(self.context, result),
+            (_, result) => Progress::End(self.context, result),
         }
     }
 
     /// Continues with the next piece.
-    fn leave(mut self, pieces: &[LinearPiece]) -> After {
+    fn leave(mut self, pieces: &[LinearPiece]) -> Progress {
         self.piece += 1;
         if self.piece == pieces.len() {
             return self.end();
         }
         self.arrive(pieces);
-        After::Goes(self)
+        Progress::Continues(self)
     }
 
-    fn end(self) -> After {
+    fn end(self) -> Progress {
         let output = match self.command.op {
             Op::Report => Output::Zones(self.zones.into()),
             _ => Output::Done,
         };
-        After::End(self.context, Ok(output))
+        Progress::End(self.context, Ok(output))
     }
 }

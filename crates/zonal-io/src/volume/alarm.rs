@@ -26,13 +26,13 @@ pub(super) struct Alarm {
     rings: CachePadded<AtomicU64>,
     /// Rings covered by the last poll of each thread, by thread number. Accessed only by that
     /// thread.
-    heard: Box<[PlainU64]>,
+    rings_seen: Box<[PlainU64]>,
     /// Deadline returned by the last poll on each queue; [`NEVER`] if none.
-    told: Box<[CachePadded<PlainU64>]>,
+    queue_deadline: Box<[CachePadded<PlainU64>]>,
     /// Deadline returned by the last poll of each thread, by thread number. A poll consumes the
     /// device's news: another thread of the queue with a later deadline, or none, has to poll once
     /// more before it sleeps.
-    knows: Box<[PlainU64]>,
+    thread_deadline: Box<[PlainU64]>,
     watches: Watches,
 }
 
@@ -46,13 +46,15 @@ pub(super) struct Rings(u64);
 impl Alarm {
     /// Creates the alarm of a volume with this number of device queues.
     pub(super) fn new(wakeups: Wakeups, queues: usize) -> Arc<Alarm> {
-        let heard = std::iter::repeat_with(|| PlainU64::new(0)).take(THREADS).collect();
+        let rings_seen = std::iter::repeat_with(|| PlainU64::new(0)).take(THREADS).collect();
         Arc::new(Alarm {
             wakeups,
             rings: CachePadded::new(AtomicU64::new(0)),
-            heard,
-            told: std::iter::repeat_with(|| CachePadded::new(PlainU64::new(NEVER))).take(queues).collect(),
-            knows: std::iter::repeat_with(|| PlainU64::new(NEVER)).take(THREADS).collect(),
+            rings_seen,
+            queue_deadline: std::iter::repeat_with(|| CachePadded::new(PlainU64::new(NEVER)))
+                .take(queues)
+                .collect(),
+            thread_deadline: std::iter::repeat_with(|| PlainU64::new(NEVER)).take(THREADS).collect(),
             watches: Watches::new(queues),
         })
     }
@@ -96,31 +98,31 @@ impl Alarm {
     /// Records that the calling thread's poll has covered `rings`. Called last: a nested poll in
     /// one of its completion functions may have covered more, unknown to this one.
     #[inline]
-    pub(super) fn have_heard(&self, rings: Rings) {
-        let heard = self.heard();
-        if heard.load(Ordering::Relaxed) != rings.0 {
-            heard.store(rings.0, Ordering::Relaxed);
+    pub(super) fn record_rings(&self, rings: Rings) {
+        let last = self.last_rings();
+        if last.load(Ordering::Relaxed) != rings.0 {
+            last.store(rings.0, Ordering::Relaxed);
         }
     }
 
     /// Records the deadline that the calling thread's poll returns, for its own `queue`.
     #[inline]
-    pub(super) fn have_told(&self, queue: usize, due: Option<Nanos>) {
+    pub(super) fn record_deadline(&self, queue: usize, due: Option<Nanos>) {
         let due = due.map_or(NEVER, |due| due.0);
         let set = |place: &PlainU64| {
             if place.load(Ordering::Relaxed) != due {
                 place.store(due, Ordering::Relaxed);
             }
         };
-        set(&self.told[queue]);
-        set(&self.knows[thread_slot() % self.knows.len()]);
+        set(&self.queue_deadline[queue]);
+        set(&self.thread_deadline[thread_slot() % self.thread_deadline.len()]);
     }
 
     /// True if the alarm has rung since the start of the calling thread's last poll, or another
     /// thread of its queue got an earlier deadline. Checked by a thread after it has armed.
     pub(super) fn has_rung(&self, queue: usize) -> bool {
-        let knows = self.knows[thread_slot() % self.knows.len()].load(Ordering::Relaxed);
-        if self.told[queue].load(Ordering::Relaxed) < knows {
+        let own = self.thread_deadline[thread_slot() % self.thread_deadline.len()].load(Ordering::Relaxed);
+        if self.queue_deadline[queue].load(Ordering::Relaxed) < own {
             return true;
         }
 
@@ -128,10 +130,10 @@ impl Alarm {
         if crate::sync::model::is_broken(crate::sync::model::Canary::Uncounted) {
             return false;
         }
-        self.heard().load(Ordering::Relaxed) != self.rings().0
+        self.last_rings().load(Ordering::Relaxed) != self.rings().0
     }
 
-    fn heard(&self) -> &PlainU64 {
-        &self.heard[thread_slot() % self.heard.len()]
+    fn last_rings(&self) -> &PlainU64 {
+        &self.rings_seen[thread_slot() % self.rings_seen.len()]
     }
 }

@@ -7,7 +7,7 @@
 //! On a device in virtual or modelled time, these calls advance the time to that of the completion.
 //! On a device used by a volume, use [`Volume::call`](super::Volume::call) instead.
 
-use super::handover::{self, Errand};
+use super::handover::{self, DirectCall};
 use super::retry::{RETRIES_MAX, is_retried, pause};
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
@@ -39,8 +39,8 @@ pub fn run_alone(device: &dyn Device, command: &Command) -> Result<Output, Devic
 /// Like [`run_alone`], but `None` if an idle queue keeps refusing the command.
 fn answer_alone(device: &dyn Device, command: &Command) -> Option<CommandResult> {
     // Before submission: a volume's poll may reap the result at once.
-    let errand = Errand::begin();
-    let mut context = Some(errand.context());
+    let call = DirectCall::begin();
+    let mut context = Some(call.context());
     // Virtual devices complete by time, so it advances as far as they ask.
     let mut now = Nanos(0);
     let mut refused = 0;
@@ -57,14 +57,14 @@ fn answer_alone(device: &dyn Device, command: &Command) -> Option<CommandResult>
                 device.wait(0, Duration::from_nanos(pause(refused).0));
             }
             // Full of commands left by others, which are only reaped by polling.
-            Submitted::Busy => poll_alone(device, &mut now, &errand),
+            Submitted::Busy => poll_alone(device, &mut now, &call),
         }
     }
     loop {
-        if let Some(result) = errand.answer() {
+        if let Some(result) = call.answer() {
             return Some(result);
         }
-        poll_alone(device, &mut now, &errand);
+        poll_alone(device, &mut now, &call);
     }
 }
 
@@ -86,7 +86,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(1);
 
 /// Polls once, and sleeps if nothing completes. A completion is left for its owner, possibly
 /// `ours`.
-fn poll_alone(device: &dyn Device, now: &mut Nanos, ours: &Errand) {
+fn poll_alone(device: &dyn Device, now: &mut Nanos, ours: &DirectCall) {
     let mut came = None;
     let due = device.poll(*now, 0, 1, &mut |c| came = Some(c));
     match (came, due) {

@@ -60,7 +60,7 @@ impl Backoff {
         let longest = SLEEP_MAX * (self.idle.saturating_sub(YIELDS_MAX) / SLEEPS + 1).min(LONGEST);
         let sleep = left.map_or(longest, |left| left.saturating_sub(SLEEP_MARGIN).min(longest));
         if sleep.is_zero() || self.idle <= YIELDS_MAX && left.is_none() {
-            return give_way();
+            return yield_now();
         }
         volume.wait_unless(sleep, has_come);
     }
@@ -83,7 +83,7 @@ impl Backoff {
 }
 
 /// Yields the processor to other threads.
-fn give_way() {
+fn yield_now() {
     #[cfg(any(feature = "loom", feature = "shuttle"))]
     crate::sync::model::pause();
     #[cfg(not(any(feature = "loom", feature = "shuttle")))]

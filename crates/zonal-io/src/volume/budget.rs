@@ -36,7 +36,7 @@ use crate::device::DeviceInfo;
 use crate::sync::{AtomicBool, Ordering, ShortLock};
 use std::collections::BTreeMap;
 use zonal_core::budget::{
-    Acquired, Budget, BudgetError, BudgetStep, Fill, Options, Policy, Refusal, Seen, WriterClass,
+    Acquired, Activity, Budget, BudgetError, BudgetStep, Fill, Options, Policy, Refusal, WriterClass,
 };
 use zonal_core::device::{Limits, Rules as DeviceRules};
 use zonal_core::plug::{Item, Queue, RequestKind, Word, ZoneClass};
@@ -202,7 +202,7 @@ impl Slots {
             return word.without_slot();
         }
         let mut state = book.state.lock();
-        state.budget.became(zone.zone, zone.condition, book.fill(zone.zone, word));
+        state.budget.set_condition(zone.zone, zone.condition, book.fill(zone.zone, word));
         if state.budget.has_slot(zone.zone) { word } else { word.without_slot() }
     }
 
@@ -222,7 +222,7 @@ impl Slots {
         match book.ask(plugs, &mut state, now, zone, class) {
             Acquired::Granted => {
                 let fill = book.fill(zone, word);
-                state.budget.observe(zone, Seen::Busy, fill);
+                state.budget.observe(zone, Activity::Busy, fill);
                 SlotAnswer::Has(word.with_slot())
             }
             Acquired::Wait => SlotAnswer::Waits,
@@ -250,7 +250,7 @@ impl Slots {
             Acquired::Granted => match plugs.exchange(zone, word, word.with_slot()) {
                 Ok(()) => {
                     let fill = book.fill(zone, word);
-                    state.budget.observe(zone, Seen::Busy, fill);
+                    state.budget.observe(zone, Activity::Busy, fill);
                     SlotAnswer::Has(word.with_slot())
                 }
                 // The slot stays granted for the thread that won the race.
@@ -284,8 +284,8 @@ impl Slots {
             let is_open = state.budget.holders().any(|h| h.zone == zone && h.open);
             let condition = if is_open { ZoneCondition::ImpOpen } else { ZoneCondition::Closed };
             let fill = book.fill(zone, word);
-            state.budget.became(zone, condition, fill);
-            state.budget.observe(zone, Seen::Busy, fill);
+            state.budget.set_condition(zone, condition, fill);
+            state.budget.observe(zone, Activity::Busy, fill);
         }
     }
 
@@ -316,7 +316,7 @@ impl Slots {
     }
 
     /// Applies a report of a zone with nothing in flight. Returns its word.
-    pub(super) fn described(
+    pub(super) fn apply_report(
         &self,
         zone: ZoneIndex,
         word: Word,
@@ -332,7 +332,7 @@ impl Slots {
             condition => condition,
         };
         if book.became(zone, condition, book.fill(zone, word)) {
-            turn.leaves_work();
+            turn.request_poll();
         }
         self.follow(zone, word)
     }
@@ -347,7 +347,7 @@ impl Slots {
             && let Some(open) = open
         {
             let condition = if open { ZoneCondition::ExpOpen } else { ZoneCondition::Closed };
-            state.budget.became(zone, condition, book.fill(zone, word));
+            state.budget.set_condition(zone, condition, book.fill(zone, word));
         }
     }
 
@@ -369,7 +369,7 @@ impl Slots {
         for zone in holding {
             let fill = Fill { written: 0, capacity: book.geometry.capacity_of(zone) };
             budget.quiet(zone);
-            budget.became(zone, ZoneCondition::Empty, fill);
+            budget.set_condition(zone, ZoneCondition::Empty, fill);
         }
     }
 }
@@ -393,7 +393,7 @@ impl Book {
         class: WriterClass,
     ) -> Acquired {
         if state.budget.is_short(zone, class) {
-            self.look(plugs, state, Some(now));
+            self.rescan(plugs, state, Some(now));
         }
         let waited = state.budget.is_waiting(zone);
         let answer = state.budget.acquire(zone, class, now);
@@ -408,7 +408,7 @@ impl Book {
 
     /// Scans the zones with open slots. Returns true if one counts as busy only because it was
     /// written since the last scan, in which case nothing else may trigger another scan.
-    fn look(&self, plugs: &Plugs, state: &mut BudgetState, now: Option<Nanos>) -> bool {
+    fn rescan(&self, plugs: &Plugs, state: &mut BudgetState, now: Option<Nanos>) -> bool {
         let mut looked_at = std::mem::take(&mut state.looked_at);
         looked_at.clear();
         looked_at.extend(state.budget.holders().filter(|h| h.open).map(|h| h.zone));
@@ -425,18 +425,18 @@ impl Book {
             let is_quiet = !word.is_busy() && !word.waits();
             if is_quiet && fill.written >= fill.capacity {
                 state.budget.quiet(zone);
-                state.budget.became(zone, ZoneCondition::Full, fill);
+                state.budget.set_condition(zone, ZoneCondition::Full, fill);
                 continue;
             }
             let may_finish = policy == Policy::Finish && fill.is_nearly_full();
             let is_fresh = may_finish && now.is_some_and(|now| state.is_fresh(zone, fill, now, grace));
             let seen = match is_quiet {
-                true if is_fresh => Seen::Stuck,
-                true => Seen::Idle,
-                false if !word.is_busy() && word.recovers() => Seen::Stuck,
-                false => Seen::Busy,
+                true if is_fresh => Activity::Stuck,
+                true => Activity::Idle,
+                false if !word.is_busy() && word.recovers() => Activity::Stuck,
+                false => Activity::Busy,
             };
-            is_between_writes |= state.budget.observe(zone, seen, fill) && seen != Seen::Busy;
+            is_between_writes |= state.budget.observe(zone, seen, fill) && seen != Activity::Busy;
         }
         state.looked_at = looked_at;
         is_between_writes
@@ -446,7 +446,7 @@ impl Book {
     fn due(&self, plugs: &Plugs, now: Nanos, deadline: &mut Option<Nanos>) -> Option<Vec<Due>> {
         let mut due = Vec::new();
         let mut state = self.state.lock();
-        let look_again = self.look(plugs, &mut state, Some(now));
+        let look_again = self.rescan(plugs, &mut state, Some(now));
         let budget = &mut state.budget;
         let take = |budget: &mut Budget, due: &mut Vec<Due>| {
             while due.len() < TURN_MAX
@@ -475,7 +475,7 @@ impl Book {
     fn became(&self, zone: ZoneIndex, condition: ZoneCondition, fill: Fill) -> bool {
         let mut state = self.state.lock();
         state.budget.quiet(zone);
-        state.budget.became(zone, condition, fill);
+        state.budget.set_condition(zone, condition, fill);
         let has_work = !state.budget.is_at_rest();
         if has_work {
             self.attend();
@@ -506,8 +506,8 @@ impl Volume {
                 Due::Evict(zone, op) => self.evict(now, zone, op),
                 Due::Refuse(zone, error) => {
                     let mut turn = Turn::default();
-                    self.go_on(now, zone, PlugEvent::NoSlot(error), &mut turn);
-                    turn.tell(self);
+                    self.apply_event(now, zone, PlugEvent::NoSlot(error), &mut turn);
+                    turn.notify(self);
                 }
             }
         }
@@ -556,7 +556,7 @@ impl Volume {
     pub fn budget_status(&self) -> Option<BudgetStatus> {
         let book = self.slots.0.as_ref()?;
         let mut state = book.state.lock();
-        book.look(&self.plugs, &mut state, None);
+        book.rescan(&self.plugs, &mut state, None);
         let budget = &state.budget;
         let Limits { open_max, active_max } = budget.limits();
         let status = |zone: ZoneIndex, class: WriterClass| SlotStatus { zone: zone.0, class: class.0 };
@@ -581,7 +581,7 @@ impl Volume {
     pub fn check_budget(&self, zones: &[ZoneDescriptor]) -> Result<(), String> {
         let Some(book) = &self.slots.0 else { return Ok(()) };
         let mut state = book.state.lock();
-        book.look(&self.plugs, &mut state, None);
+        book.rescan(&self.plugs, &mut state, None);
         state.budget.check()?;
         let held: Vec<_> = state.budget.holders().map(|h| (h.zone, h.open)).collect();
         let active = zones.iter().filter(|z| z.condition.is_active());

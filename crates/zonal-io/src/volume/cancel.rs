@@ -55,7 +55,7 @@ impl Volume {
         }
         self.cancel_stalled(now);
         self.cancel_elsewhere(&mut turn);
-        turn.tell(self);
+        turn.notify(self);
         end_call();
         self.alarm.ring();
     }
@@ -88,8 +88,8 @@ impl Volume {
             for context in self.stalled.take_if(queue, is_cancelled) {
                 is_any = true;
                 let mut slot = Some(context);
-                if let Some(zone) = self.on_its_way(&slot) {
-                    self.let_others_follow(now, zone);
+                if let Some(zone) = self.issuing_zone(&slot) {
+                    self.window_write_arrived(now, zone);
                 }
                 self.completed(now, &mut slot, &mut Err(DeviceError::Aborted));
             }

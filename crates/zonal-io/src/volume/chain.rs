@@ -62,7 +62,7 @@ impl Volume {
         stack: &mut Stack,
     ) {
         let is_cancelled = self.channels.is_cancelling() && behind.is_cancelled();
-        if !self.plugs.load(zone).chain_goes_on() || turn.issued >= TURN_MAX || is_cancelled {
+        if !self.plugs.load(zone).chain_may_continue() || turn.issued >= TURN_MAX || is_cancelled {
             return self.serve(now, zone, PlugEvent::Broken(behind), turn, stack);
         }
         turn.issued += 1;
@@ -90,7 +90,7 @@ impl Volume {
                 // start.
                 pending.sector = self.terms.info.geometry.start_of(zone);
             }
-            let kind = self.terms.with_company(self.terms.write_kind(&pending), &pending);
+            let kind = self.terms.queued_kind(self.terms.write_kind(&pending), &pending);
             let kind = RequestKind::Write(kind, pending.sectors);
             rest.push(Item { kind, mergeable: false, token: pending });
         }

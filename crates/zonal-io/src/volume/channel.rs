@@ -301,7 +301,7 @@ impl Backlog {
 /// Value of [`SHARE`] while a completion function runs on this thread.
 const DELIVERING: i32 = -1;
 
-/// Bit of [`OWED`]: [`PANIC`] holds a panic.
+/// Bit of [`PENDING_ENDS`]: [`PANIC`] holds a panic.
 const PANICKED: u64 = 1 << 63;
 
 local! {
@@ -309,8 +309,8 @@ local! {
     static SHARE: Cell<i32> = const { Cell::new(TURN_MAX as i32) };
     /// Work due at the end of the current call: the count of ended requests of `ENDED`, and
     /// [`PANICKED`].
-    static OWED: Cell<u64> = const { Cell::new(0) };
-    /// Channel of the ended requests counted in `OWED`.
+    static PENDING_ENDS: Cell<u64> = const { Cell::new(0) };
+    /// Channel of the ended requests counted in `PENDING_ENDS`.
     static ENDED: Cell<Option<ChannelRef>> = const { Cell::new(None) };
     /// First panic of a completion function in the current call.
     static PANIC: Cell<Option<Box<dyn Any + Send>>> = const { Cell::new(None) };
@@ -361,8 +361,8 @@ fn call(complete: &CompletionFn, completion: Completion) {
 
 #[cold]
 fn keep(panic: Box<dyn Any + Send>) {
-    if OWED.get() & PANICKED == 0 {
-        OWED.set(OWED.get() | PANICKED);
+    if PENDING_ENDS.get() & PANICKED == 0 {
+        PENDING_ENDS.set(PENDING_ENDS.get() | PANICKED);
         PANIC.set(Some(panic));
     }
 }
@@ -373,17 +373,17 @@ fn keep(panic: Box<dyn Any + Send>) {
 #[inline]
 fn count_ended(reference: ChannelRef) {
     if ENDED.get() != Some(reference) {
-        tell_ended();
+        publish_ended();
         ENDED.set(Some(reference));
     }
-    OWED.set(OWED.get() + 1);
+    PENDING_ENDS.set(PENDING_ENDS.get() + 1);
 }
 
 /// Publishes the counted ends to their channel.
 #[inline(never)]
-fn tell_ended() {
-    let ended = OWED.get() & !PANICKED;
-    OWED.set(OWED.get() & PANICKED);
+fn publish_ended() {
+    let ended = PENDING_ENDS.get() & !PANICKED;
+    PENDING_ENDS.set(PENDING_ENDS.get() & PANICKED);
     if ended > 0
         && let Some(reference) = ENDED.take()
     {
@@ -406,16 +406,16 @@ pub(super) fn begin_call() {
 /// If a completion function panicked.
 #[inline]
 pub(super) fn end_call() {
-    if OWED.get() > 0 {
-        pay();
+    if PENDING_ENDS.get() > 0 {
+        finish_call();
     }
 }
 
 #[inline(never)]
-fn pay() {
-    tell_ended();
-    if OWED.get() & PANICKED != 0 && SHARE.get() != DELIVERING {
-        OWED.set(0);
+fn finish_call() {
+    publish_ended();
+    if PENDING_ENDS.get() & PANICKED != 0 && SHARE.get() != DELIVERING {
+        PENDING_ENDS.set(0);
         if let Some(panic) = PANIC.take() {
             resume_unwind(panic);
         }
@@ -576,7 +576,7 @@ impl Channels {
 
     /// Clears the mark if it is no longer needed.
     #[inline]
-    pub(super) fn look_after_cancelled(&self) {
+    pub(super) fn clear_cancel_mark(&self) {
         if self.is_cancelling() {
             self.unmark_cancelling();
         }

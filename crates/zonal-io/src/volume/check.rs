@@ -49,7 +49,7 @@ impl Terms {
                 Ok(Route::Split)
             };
         }
-        Ok(self.way_of_one_zone(op, zone))
+        Ok(self.route_in_zone(op, zone))
     }
 
     /// Checks a verify or discard, which not every device supports.
@@ -69,7 +69,7 @@ impl Terms {
     }
 
     #[inline]
-    pub(super) fn way_of_one_zone(&self, op: Op, zone: ZoneIndex) -> Route {
+    pub(super) fn route_in_zone(&self, op: Op, zone: ZoneIndex) -> Route {
         if op.is_read() || self.policy.is(WriteMode::Direct) || self.info.geometry.is_conventional(zone) {
             Route::Plain
         } else {

@@ -1,13 +1,13 @@
 //! Decisions after the completion of a request's command, without access to a zone or a device.
 
 use super::pending::{PendingRequest, RequestStage};
-use super::retry::{RETRIES_MAX, may_pass, request_may_pass};
+use super::retry::{RETRIES_MAX, is_retryable, is_transient};
 use super::terms::Terms;
 use zonal_core::{DeviceError, Op};
 
 /// Next step after a command that succeeded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum After {
+pub(super) enum NextStep {
     /// Issue the request's next command.
     Next,
     /// Cancelled by its caller between two commands.
@@ -21,7 +21,7 @@ pub(super) enum After {
 
 /// Next step after a command that failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cure {
+pub(super) enum FailureAction {
     /// Resubmit at once, in another form.
     Send,
     /// Cancelled by its caller, which may have caused the error.
@@ -36,7 +36,7 @@ pub(super) enum Cure {
 impl Terms {
     /// Decides after a successful command of `pending`. Its cancellation mark is checked only if
     /// `is_cancelling`, that is, while any request is being cancelled.
-    pub(super) fn after(&self, pending: &mut PendingRequest, is_cancelling: bool) -> After {
+    pub(super) fn next_step(&self, pending: &mut PendingRequest, is_cancelling: bool) -> NextStep {
         let in_main = pending.stage != RequestStage::FlushBehind;
         if in_main && (pending.op.has_range() || pending.op == Op::Append) {
             pending.done += self.next_sectors(pending);
@@ -45,34 +45,42 @@ impl Terms {
                 pending.rounds = 0;
             }
             if pending.done < pending.sectors {
-                return if is_cancelling && pending.is_cancelled() { After::Cancelled } else { After::Next };
+                return if is_cancelling && pending.is_cancelled() {
+                    NextStep::Cancelled
+                } else {
+                    NextStep::Next
+                };
             }
         }
         let is_cached = in_main && self.info.volatile_cache && !self.info.fua;
-        if is_cached && pending.op.is_write() && pending.fua { After::Flush } else { After::End }
+        if is_cached && pending.op.is_write() && pending.fua { NextStep::Flush } else { NextStep::End }
     }
 }
 
 /// Decides after a command of `pending` failed with `error`. `is_cancelling` as in
-/// [`Terms::after`].
-pub(super) fn cure(pending: &mut PendingRequest, error: DeviceError, is_cancelling: bool) -> Cure {
+/// [`Terms::next_step`].
+pub(super) fn failure_action(
+    pending: &mut PendingRequest,
+    error: DeviceError,
+    is_cancelling: bool,
+) -> FailureAction {
     let is_first = pending.stage == RequestStage::Main && pending.done == 0;
     if error == DeviceError::Unsupported && pending.op == Op::WriteZeroes && is_first {
         // Nothing was executed; resubmit as ordinary writes of zeroes.
         pending.stage = RequestStage::ZeroesAsWrites;
-        return Cure::Send;
+        return FailureAction::Send;
     }
     if pending.plugged {
-        return Cure::End;
+        return FailureAction::End;
     }
-    if is_cancelling && pending.is_cancelled() && may_pass(error) {
-        return Cure::Cancelled;
+    if is_cancelling && pending.is_cancelled() && is_transient(error) {
+        return FailureAction::Cancelled;
     }
-    if pending.rounds < RETRIES_MAX && request_may_pass(pending.op, error) {
+    if pending.rounds < RETRIES_MAX && is_retryable(pending.op, error) {
         pending.rounds += 1;
-        return Cure::Later(pending.rounds);
+        return FailureAction::Later(pending.rounds);
     }
-    Cure::End
+    FailureAction::End
 }
 
 #[cfg(test)]
@@ -90,11 +98,11 @@ mod tests {
         for op in [Op::Read, Op::Write] {
             let mut pending = PendingRequest::unused();
             (pending.op, pending.sectors, pending.rounds) = (op, 96, 3);
-            assert_eq!((terms.after(&mut pending, true), pending.done), (After::Next, 64));
+            assert_eq!((terms.next_step(&mut pending, true), pending.done), (NextStep::Next, 64));
             // Each piece of a read has its own retries; a write counts rounds over its whole
             // length.
             assert_eq!(pending.rounds, if op == Op::Read { 0 } else { 3 });
-            assert_eq!((terms.after(&mut pending, true), pending.done), (After::End, 96));
+            assert_eq!((terms.next_step(&mut pending, true), pending.done), (NextStep::End, 96));
         }
     }
 
@@ -104,44 +112,48 @@ mod tests {
             let terms = Terms::of_drive(|info| (info.volatile_cache, info.fua) = (cache, fua));
             let mut pending = PendingRequest::unused();
             (pending.op, pending.sectors, pending.fua, pending.stage) = (Op::Write, 8, true, stage);
-            (terms.after(&mut pending, false), pending.done)
+            (terms.next_step(&mut pending, false), pending.done)
         };
-        assert_eq!(after(true, false, RequestStage::Main), (After::Flush, 8));
-        assert_eq!(after(true, false, RequestStage::FlushBehind), (After::End, 0));
-        assert_eq!(after(true, true, RequestStage::Main), (After::End, 8));
-        assert_eq!(after(false, false, RequestStage::Main), (After::End, 8));
+        assert_eq!(after(true, false, RequestStage::Main), (NextStep::Flush, 8));
+        assert_eq!(after(true, false, RequestStage::FlushBehind), (NextStep::End, 0));
+        assert_eq!(after(true, true, RequestStage::Main), (NextStep::End, 8));
+        assert_eq!(after(false, false, RequestStage::Main), (NextStep::End, 8));
     }
 
     /// Decision for a request of `op` after `error`.
-    fn cure_of(op: Op, error: DeviceError, change: impl FnOnce(&mut PendingRequest)) -> (Cure, RequestStage) {
+    fn action_of(
+        op: Op,
+        error: DeviceError,
+        change: impl FnOnce(&mut PendingRequest),
+    ) -> (FailureAction, RequestStage) {
         let mut pending = PendingRequest::unused();
         pending.op = op;
         change(&mut pending);
-        (cure(&mut pending, error, false), pending.stage)
+        (failure_action(&mut pending, error, false), pending.stage)
     }
 
     #[test]
     fn zeroes_that_the_drive_does_not_know_go_out_as_writes_once() {
         let unsupported =
-            |change: fn(&mut PendingRequest)| cure_of(Op::WriteZeroes, DeviceError::Unsupported, change);
-        assert_eq!(unsupported(|_| {}), (Cure::Send, RequestStage::ZeroesAsWrites));
-        assert_eq!(unsupported(|p| p.plugged = true), (Cure::Send, RequestStage::ZeroesAsWrites));
-        assert_eq!(unsupported(|p| p.done = 8), (Cure::End, RequestStage::Main));
+            |change: fn(&mut PendingRequest)| action_of(Op::WriteZeroes, DeviceError::Unsupported, change);
+        assert_eq!(unsupported(|_| {}), (FailureAction::Send, RequestStage::ZeroesAsWrites));
+        assert_eq!(unsupported(|p| p.plugged = true), (FailureAction::Send, RequestStage::ZeroesAsWrites));
+        assert_eq!(unsupported(|p| p.done = 8), (FailureAction::End, RequestStage::Main));
         assert_eq!(
             unsupported(|p| p.stage = RequestStage::ZeroesAsWrites),
-            (Cure::End, RequestStage::ZeroesAsWrites)
+            (FailureAction::End, RequestStage::ZeroesAsWrites)
         );
-        assert_eq!(cure_of(Op::Write, DeviceError::Unsupported, |_| {}).0, Cure::End);
+        assert_eq!(action_of(Op::Write, DeviceError::Unsupported, |_| {}).0, FailureAction::End);
     }
 
     #[test]
     fn read_is_sent_again_a_few_times_and_a_zones_write_never() {
-        let busy = |op, change: fn(&mut PendingRequest)| cure_of(op, DeviceError::Busy, change).0;
-        assert_eq!(busy(Op::Read, |_| {}), Cure::Later(1));
-        assert_eq!(busy(Op::Read, |p| p.rounds = RETRIES_MAX - 1), Cure::Later(RETRIES_MAX));
-        assert_eq!(busy(Op::Read, |p| p.rounds = RETRIES_MAX), Cure::End);
-        assert_eq!(busy(Op::Write, |p| p.plugged = true), Cure::End);
-        assert_eq!(cure_of(Op::Read, DeviceError::OutOfRange, |_| {}).0, Cure::End);
+        let busy = |op, change: fn(&mut PendingRequest)| action_of(op, DeviceError::Busy, change).0;
+        assert_eq!(busy(Op::Read, |_| {}), FailureAction::Later(1));
+        assert_eq!(busy(Op::Read, |p| p.rounds = RETRIES_MAX - 1), FailureAction::Later(RETRIES_MAX));
+        assert_eq!(busy(Op::Read, |p| p.rounds = RETRIES_MAX), FailureAction::End);
+        assert_eq!(busy(Op::Write, |p| p.plugged = true), FailureAction::End);
+        assert_eq!(action_of(Op::Read, DeviceError::OutOfRange, |_| {}).0, FailureAction::End);
     }
 
     #[test]
@@ -159,13 +171,19 @@ mod tests {
         };
         let terms = Terms::of_drive(|_| {});
         let mut read = read_of(&cancelled);
-        assert_eq!((terms.after(&mut read, true), read.done), (After::Cancelled, 64));
-        assert_eq!(terms.after(&mut read_of(&cancelled), false), After::Next);
-        assert_eq!(terms.after(&mut read_of(&other), true), After::Next);
-        assert_eq!(cure(&mut read_of(&cancelled), DeviceError::Busy, true), Cure::Cancelled);
-        assert_eq!(cure(&mut read_of(&cancelled), DeviceError::Busy, false), Cure::Later(1));
-        assert_eq!(cure(&mut read_of(&other), DeviceError::Busy, true), Cure::Later(1));
+        assert_eq!((terms.next_step(&mut read, true), read.done), (NextStep::Cancelled, 64));
+        assert_eq!(terms.next_step(&mut read_of(&cancelled), false), NextStep::Next);
+        assert_eq!(terms.next_step(&mut read_of(&other), true), NextStep::Next);
+        assert_eq!(
+            failure_action(&mut read_of(&cancelled), DeviceError::Busy, true),
+            FailureAction::Cancelled
+        );
+        assert_eq!(
+            failure_action(&mut read_of(&cancelled), DeviceError::Busy, false),
+            FailureAction::Later(1)
+        );
+        assert_eq!(failure_action(&mut read_of(&other), DeviceError::Busy, true), FailureAction::Later(1));
         // A medium error is not caused by the cancellation.
-        assert_eq!(cure(&mut read_of(&cancelled), DeviceError::Medium, true), Cure::End);
+        assert_eq!(failure_action(&mut read_of(&cancelled), DeviceError::Medium, true), FailureAction::End);
     }
 }

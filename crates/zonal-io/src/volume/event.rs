@@ -50,7 +50,7 @@ pub(super) enum PlugEvent {
 
 impl PlugEvent {
     /// True if the event ends a write, so in mode `qd1` it returns the token.
-    pub(super) fn brings_token(&self) -> bool {
+    pub(super) fn returns_token(&self) -> bool {
         match self {
             PlugEvent::Resynced(_)
             | PlugEvent::Managed(_)
@@ -134,7 +134,7 @@ impl Volume {
             PlugEvent::ManagedInDoubt(error) => {
                 let queue = shard.queue(zone);
                 let word = queue.managed(self.plugs.load(zone), None);
-                if error.may_come_late() { queue.unsettle(word) } else { queue.distrust(word) }
+                if error.may_execute_late() { queue.unsettle(word) } else { queue.invalidate_pointer(word) }
             }
             PlugEvent::Resynced(result) => self.resynced(zone, result, shard, turn),
             PlugEvent::Settled(answer) => self.was_settled(zone, answer, shard, turn),

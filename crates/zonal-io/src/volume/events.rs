@@ -145,7 +145,7 @@ struct EventsState {
 
 impl EventsState {
     /// Sends an event to the readers; returns true if it concerns any of them.
-    fn tell(&mut self, event: DeviceEvent) -> bool {
+    fn publish(&mut self, event: DeviceEvent) -> bool {
         let mut is_heard = false;
         self.readers.retain(|reader| {
             let Some(reader) = reader.upgrade() else { return false };
@@ -165,7 +165,7 @@ impl EventsState {
     }
 
     /// Applies a report of `zone` made while nothing was in flight.
-    fn described(&mut self, zone: ZoneIndex, condition: ZoneCondition) -> bool {
+    fn apply_report(&mut self, zone: ZoneIndex, condition: ZoneCondition) -> bool {
         (self.is_gone, self.is_ahead_of_notice) = (false, false);
         let before = self.told.get(&zone).copied();
         let is_news = match worn(condition) {
@@ -176,15 +176,15 @@ impl EventsState {
             }
             None => self.owed.remove(&zone) | self.told.remove(&zone).is_some(),
         };
-        is_news && self.tell(DeviceEvent::Zone { zone, condition })
+        is_news && self.publish(DeviceEvent::Zone { zone, condition })
     }
 
-    fn gone_by_answer(&mut self) -> bool {
+    fn mark_gone(&mut self) -> bool {
         if std::mem::replace(&mut self.is_gone, true) {
             return false;
         }
         self.is_ahead_of_notice = true;
-        self.tell(DeviceEvent::Gone)
+        self.publish(DeviceEvent::Gone)
     }
 
     fn changed(&mut self, changes: Changes) -> bool {
@@ -198,13 +198,13 @@ impl EventsState {
         let mut is_heard = false;
         if gone {
             self.is_gone = true;
-            is_heard |= !std::mem::take(&mut self.is_ahead_of_notice) && self.tell(DeviceEvent::Gone);
+            is_heard |= !std::mem::take(&mut self.is_ahead_of_notice) && self.publish(DeviceEvent::Gone);
         }
         if limits {
-            is_heard |= self.tell(DeviceEvent::Limits);
+            is_heard |= self.publish(DeviceEvent::Limits);
         }
         if size {
-            is_heard |= self.tell(DeviceEvent::Size);
+            is_heard |= self.publish(DeviceEvent::Size);
         }
         is_heard
     }
@@ -251,7 +251,7 @@ impl Volume {
 
     /// Collects the device's changes and requests reports of the zones among them.
     #[inline]
-    pub(super) fn look_at_changes(&self, now: Nanos) -> Progress {
+    pub(super) fn collect_changes(&self, now: Nanos) -> Progress {
         if !self.device.has_changes() && !self.watch.has_work() {
             return Progress::None;
         }
@@ -275,7 +275,7 @@ impl Volume {
         if is_heard {
             self.alarm.ring();
         }
-        zones.into_iter().for_each(|zone| self.ask_device(now, zone));
+        zones.into_iter().for_each(|zone| self.request_report(now, zone));
         Progress::Some
     }
 
@@ -285,10 +285,10 @@ impl Volume {
         let mut state = self.watch.state.lock();
         let is_heard = match answer {
             Ok(Output::Zones(zones)) => match zones.first().filter(|described| described.zone == zone) {
-                Some(described) => state.described(zone, described.condition),
+                Some(described) => state.apply_report(zone, described.condition),
                 None => false,
             },
-            Err(DeviceError::Gone) => state.gone_by_answer(),
+            Err(DeviceError::Gone) => state.mark_gone(),
             _ => false,
         };
         drop(state);
@@ -313,8 +313,8 @@ impl Volume {
 
     /// Handles an error that the device is gone.
     #[cold]
-    pub(super) fn found_gone(&self) {
-        let is_heard = self.watch.state.lock().gone_by_answer();
+    pub(super) fn device_gone(&self) {
+        let is_heard = self.watch.state.lock().mark_gone();
         if is_heard {
             self.alarm.ring();
         }

@@ -127,7 +127,7 @@ impl Front {
 
     /// Makes the next poll dispatch, after a change of the number of tags. Requests keep their tag
     /// even if there are fewer now.
-    pub(super) fn look_soon(&self) {
+    pub(super) fn request_dispatch(&self) {
         self.has_work.store(true, Ordering::Release);
     }
 
@@ -136,7 +136,7 @@ impl Front {
     }
 
     /// True if a poll has to dispatch.
-    pub(super) fn is_to_be_seen(&self) -> bool {
+    pub(super) fn needs_dispatch(&self) -> bool {
         self.has_work() || self.has_passed_over() || self.waits_for_room.load(Ordering::Relaxed)
     }
 
@@ -165,7 +165,7 @@ impl Front {
                 volume.take_scheduled(now, next);
                 sent += 1;
                 if sent >= TURN_MAX {
-                    self.look_soon();
+                    self.request_dispatch();
                     return true;
                 }
             }
@@ -272,7 +272,7 @@ impl Scheduled for Front {
             }
         }
         drop(state);
-        self.look_soon();
+        self.request_dispatch();
         self.alarm.ring();
     }
 }
@@ -297,7 +297,7 @@ impl Volume {
             _ => {
                 let mut turn = Turn::default();
                 cancelled.into_iter().for_each(|part| end_cancelled(part, &mut turn));
-                turn.tell(self);
+                turn.notify(self);
                 for part in parts {
                     let route = zone.map_or(Route::Plain, Route::Plug);
                     self.take(now, route, &mut Some(Context::one(part)));

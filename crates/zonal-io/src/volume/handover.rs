@@ -5,11 +5,11 @@
 //! other.
 //!
 //! - The result of a direct user's command: by its token, which is unique in the process
-//!   ([`Errand`]).
-//! - A completion of a volume: by the address of its device ([`Home`]), until the volume's next
-//!   poll.
+//!   ([`DirectCall`]).
+//! - A completion of a volume: by the address of its device ([`Registration`]), until the volume's
+//!   next poll.
 //!
-//! An errand is registered before its command is issued, and a home as long as its volume exists.
+//! A direct call is registered before its command is issued, and a volume as long as it exists.
 //! Either order of events is therefore correct: a result stored before its owner looks is found
 //! then.
 //!
@@ -26,24 +26,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use zonal_core::Nanos;
 
 /// Unfinished calls of direct users, with the results stored for them by other pollers.
-static ERRANDS: Mutex<BTreeMap<u64, Option<CommandResult>>> = Mutex::new(BTreeMap::new());
+static DIRECT_CALLS: Mutex<BTreeMap<u64, Option<CommandResult>>> = Mutex::new(BTreeMap::new());
 
 /// Counts down, since wrappers and other direct users count up from 0.
 static NEXT_TOKEN: AtomicU64 = AtomicU64::new(u64::MAX);
 
 /// Open volumes by the address of their device.
-static HOMES: Mutex<BTreeMap<usize, Arc<Strays>>> = Mutex::new(BTreeMap::new());
+static REGISTRATIONS: Mutex<BTreeMap<usize, Arc<ForeignCompletions>>> = Mutex::new(BTreeMap::new());
 
 /// Call of a direct user.
-pub(super) struct Errand {
+pub(super) struct DirectCall {
     token: u64,
 }
 
-impl Errand {
-    pub(super) fn begin() -> Errand {
+impl DirectCall {
+    pub(super) fn begin() -> DirectCall {
         let token = NEXT_TOKEN.fetch_sub(1, Ordering::Relaxed);
-        ERRANDS.lock().insert(token, None);
-        Errand { token }
+        DIRECT_CALLS.lock().insert(token, None);
+        DirectCall { token }
     }
 
     pub(super) fn context(&self) -> Context {
@@ -52,24 +52,24 @@ impl Errand {
 
     /// True if another poller has stored the result.
     pub(super) fn is_answered(&self) -> bool {
-        ERRANDS.lock().get(&self.token).is_some_and(Option::is_some)
+        DIRECT_CALLS.lock().get(&self.token).is_some_and(Option::is_some)
     }
 
     /// Takes the result, if another poller has stored it.
     pub(super) fn answer(&self) -> Option<CommandResult> {
-        ERRANDS.lock().get_mut(&self.token)?.take()
+        DIRECT_CALLS.lock().get_mut(&self.token)?.take()
     }
 }
 
-impl Drop for Errand {
+impl Drop for DirectCall {
     fn drop(&mut self) {
-        ERRANDS.lock().remove(&self.token);
+        DIRECT_CALLS.lock().remove(&self.token);
     }
 }
 
 /// Stores the result for the call with this token.
 pub(super) fn leave_answer(token: u64, result: CommandResult) {
-    if let Some(place) = ERRANDS.lock().get_mut(&token) {
+    if let Some(place) = DIRECT_CALLS.lock().get_mut(&token) {
         *place = Some(result);
     }
 }
@@ -79,10 +79,10 @@ pub(super) fn leave(device: &dyn Device, context: Context, result: CommandResult
     if context.is_token() {
         return leave_answer(context.into_token(), result);
     }
-    let home = HOMES.lock().get(&address(device)).cloned();
-    if let Some(strays) = home {
-        strays.left.lock().push_back((context, result));
-        strays.any.store(true, Ordering::Release);
+    let registered = REGISTRATIONS.lock().get(&address(device)).cloned();
+    if let Some(foreign) = registered {
+        foreign.left.lock().push_back((context, result));
+        foreign.any.store(true, Ordering::Release);
         // The volume's threads may all be asleep: the device's ring has passed without a result for
         // them, or none will follow.
         device.wakeups().ring_all();
@@ -95,53 +95,55 @@ fn address(device: &dyn Device) -> usize {
 
 /// Completions of one volume that were reaped by direct users.
 #[derive(Default)]
-struct Strays {
+struct ForeignCompletions {
     /// True if there are any; polled without the lock.
     any: AtomicBool,
     left: Mutex<VecDeque<(Context, CommandResult)>>,
 }
 
 /// Registration of a volume for its completions, as long as it exists.
-pub(super) struct Home {
+pub(super) struct Registration {
     address: usize,
-    strays: Arc<Strays>,
+    foreign: Arc<ForeignCompletions>,
 }
 
-impl Home {
+impl Registration {
     /// Registers a volume. `None` if the device already has one: each would mistake the other's
     /// writes for those of a foreign writer.
-    pub(super) fn of(device: &dyn Device) -> Option<Home> {
-        let home = address(device);
-        match HOMES.lock().entry(home) {
+    pub(super) fn of(device: &dyn Device) -> Option<Registration> {
+        let address = address(device);
+        match REGISTRATIONS.lock().entry(address) {
             Entry::Occupied(_) => None,
-            Entry::Vacant(free) => Some(Home { address: home, strays: free.insert(Arc::default()).clone() }),
+            Entry::Vacant(free) => {
+                Some(Registration { address, foreign: free.insert(Arc::default()).clone() })
+            }
         }
     }
 }
 
-impl Drop for Home {
+impl Drop for Registration {
     fn drop(&mut self) {
-        HOMES.lock().remove(&self.address);
+        REGISTRATIONS.lock().remove(&self.address);
     }
 }
 
 impl Volume {
     /// True if direct users have left completions of this volume.
     #[inline]
-    pub(super) fn has_strays(&self) -> bool {
-        self.home.strays.any.load(Ordering::Acquire)
+    pub(super) fn has_foreign_completions(&self) -> bool {
+        self.registration.foreign.any.load(Ordering::Acquire)
     }
 
     /// Processes completions of this volume that were reaped by direct users of the device.
     #[inline]
-    pub(super) fn take_strays(&self, now: Nanos) -> Progress {
-        if self.has_strays() { self.deal_with_strays(now) } else { Progress::None }
+    pub(super) fn take_foreign_completions(&self, now: Nanos) -> Progress {
+        if self.has_foreign_completions() { self.process_foreign_completions(now) } else { Progress::None }
     }
 
     #[cold]
-    fn deal_with_strays(&self, now: Nanos) -> Progress {
-        self.home.strays.any.store(false, Ordering::Relaxed);
-        let left = std::mem::take(&mut *self.home.strays.left.lock());
+    fn process_foreign_completions(&self, now: Nanos) -> Progress {
+        self.registration.foreign.any.store(false, Ordering::Relaxed);
+        let left = std::mem::take(&mut *self.registration.foreign.left.lock());
         for (context, mut result) in left {
             self.completed(now, &mut Some(context), &mut result);
         }
@@ -194,6 +196,6 @@ mod tests {
             });
             assert_eq!(woken.recv_timeout(LONG), Ok(()), "neither the descriptor nor the volume knows of it");
         });
-        assert!(volume.has_strays());
+        assert!(volume.has_foreign_completions());
     }
 }

@@ -47,12 +47,12 @@ impl Mail {
         match is_mine(self.owner) {
             // SAFETY: this is the owner's thread, and the list runs no other code.
             true => unsafe { self.own.with(|own| own.push_back(Completion { token, result, buf })) },
-            false => self.put_from_afar(Completion { token, result, buf }),
+            false => self.put_remote(Completion { token, result, buf }),
         }
     }
 
     #[cold]
-    fn put_from_afar(&self, completion: Completion) {
+    fn put_remote(&self, completion: Completion) {
         self.others.lock().push(completion);
         self.has_others.store(true, Ordering::Release);
     }

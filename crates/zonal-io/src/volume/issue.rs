@@ -35,7 +35,7 @@ impl Volume {
         let queue = self.reapers.own();
         // Stalled commands go first.
         if !self.stalled.is_empty() && self.stalled.len_of(queue) > 0 {
-            self.turned_away(now, queue, slot);
+            self.stall_or_fail(now, queue, slot);
             return None;
         }
         match self.offer(now, queue, slot) {
@@ -43,7 +43,7 @@ impl Volume {
             Submitted::Done(result) => Some(result),
             Submitted::Accepted => None,
             Submitted::Busy => {
-                self.turned_away(now, queue, slot);
+                self.stall_or_fail(now, queue, slot);
                 None
             }
         }
@@ -88,17 +88,17 @@ impl Volume {
 
     /// Stalls a command refused by a full queue, or fails it if its request is `nowait`.
     #[cold]
-    pub(super) fn turned_away(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) {
+    pub(super) fn stall_or_fail(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) {
         match slot.take().expect("a command that was turned away has its context").0 {
             ContextKind::One(mut p) if p.nowait && p.done == 0 && p.stage == RequestStage::Main => {
                 let mut turn = Turn::default();
                 // Management requests have lost `nowait` by now, so a plugged request is a write.
                 if std::mem::take(&mut p.plugged) {
                     let zone = self.terms.info.geometry.zone_of(p.sector);
-                    self.go_on(now, zone, PlugEvent::Withdrawn(p.sectors), &mut turn);
+                    self.apply_event(now, zone, PlugEvent::Withdrawn(p.sectors), &mut turn);
                 }
                 turn.end(p, Err(RequestError::WouldWait));
-                turn.tell(self);
+                turn.notify(self);
             }
             kind => {
                 self.stalled.push_back(queue, Context(kind));

@@ -82,15 +82,15 @@ impl Volume {
             return;
         }
         begin_call();
-        self.ask_device(now, zone);
+        self.request_report(now, zone);
         end_call();
     }
 
     /// Like [`Volume::resync`], for a sequential zone, inside a call of the volume.
-    pub(super) fn ask_device(&self, now: Nanos, zone: ZoneIndex) {
+    pub(super) fn request_report(&self, now: Nanos, zone: ZoneIndex) {
         let mut shard = self.plugs.shard(zone).lock();
         let word = self.plugs.update(zone, Word::recovering);
-        shard.queue(zone).doubt(word);
+        shard.queue(zone).invalidate_report(word);
         drop(shard);
         self.kick(now, zone);
     }

@@ -103,7 +103,7 @@ pub use zonal_core::budget::{Holders, Policy, WriterClass};
 pub use zonal_core::plug::ParkOptions;
 
 use crate::changes::Changes;
-use crate::device::{CommandResult, Contention, Context, Device, DeviceInfo, Submitted, made_anew};
+use crate::device::{CommandResult, Contention, Context, Device, DeviceInfo, Submitted, rebuild_result};
 use crate::news::{LEFT, News, Wakeups};
 use crate::sync::{Arc, SegQueue};
 use alarm::Alarm;
@@ -115,7 +115,7 @@ use events::Watch;
 pub use flight::FLIGHT_RECORDS_MAX;
 use flight::Recorder;
 use front::Front;
-use handover::Home;
+use handover::Registration;
 use park::Parking;
 use plugs::Plugs;
 use quiesce::Quiesce;
@@ -192,7 +192,7 @@ pub enum OpenError {
 /// may or may not take effect.
 pub struct Volume {
     /// Dropped before the device, as it holds the device's address.
-    home: Home,
+    registration: Registration,
     device: Arc<dyn Device>,
     terms: Terms,
     plugs: Plugs,
@@ -241,7 +241,9 @@ impl Volume {
             Err(SwitchError::NoOrder) => return Err(OpenError::NoOrder { device: info.name }),
             Err(_) => return Err(OpenError::NoAppend { device: info.name }),
         }
-        let Some(home) = Home::of(&*device) else { return Err(OpenError::InUse { device: info.name }) };
+        let Some(registration) = Registration::of(&*device) else {
+            return Err(OpenError::InUse { device: info.name });
+        };
         let plugs = Plugs::new(info.geometry);
         let alarm = Alarm::new(Wakeups::joining(info.queues, [device.wakeups().clone()]), info.queues);
         let counters = Counters::new();
@@ -261,7 +263,7 @@ impl Volume {
         })?;
         let has_budget = slots.are_counted();
         Ok(Volume {
-            home,
+            registration,
             plugs,
             ready: SegQueue::new(),
             reapers: Reapers::new(info.queues),
@@ -360,33 +362,33 @@ impl Volume {
         let mut deadline = None;
         // Before reaping: callers notified by the last poll have had their chance to submit more.
         let mut progress = self.keep_budget(now, &mut deadline);
-        if self.look_after_parked(now, &mut deadline) == Progress::Some {
+        if self.expire_parked(now, &mut deadline) == Progress::Some {
             progress = Progress::Some;
         }
-        if self.take_strays(now) == Progress::Some {
+        if self.take_foreign_completions(now) == Progress::Some {
             progress = Progress::Some;
         }
-        if self.look_at_changes(now) == Progress::Some {
+        if self.collect_changes(now) == Progress::Some {
             progress = Progress::Some;
         }
         self.reap_queues(now, &mut progress, &mut deadline);
         let progress =
             [progress, self.retry_stalled(now), self.serve_ready(now), self.retry_due(now, &mut deadline)];
-        let looked = self.look_after_recovering(now, &mut deadline);
+        let looked = self.poll_recovering(now, &mut deadline);
         self.recorder.write();
-        self.channels.look_after_cancelled();
+        self.channels.clear_cancel_mark();
         let moved = progress.contains(&Progress::Some) || looked == Progress::Some;
-        let front = self.front.as_ref().filter(|front| front.is_to_be_seen());
+        let front = self.front.as_ref().filter(|front| front.needs_dispatch());
         let sent = front.is_some_and(|front| front.dispatch(self, now));
         self.channels.backlog().deliver();
         let own = self.reapers.own();
-        if self.has_to_look_soon(own) {
+        if self.needs_early_poll(own) {
             deadline = earliest(deadline, Some(Nanos(now.0.saturating_add(LEFT.as_nanos() as u64))));
         }
         // Commands issued here may be due before the device's last deadline, so it is polled again.
         let more = moved || sent || self.has_work();
-        self.alarm.have_heard(rings);
-        self.alarm.have_told(own, deadline);
+        self.alarm.record_rings(rings);
+        self.alarm.record_deadline(own, deadline);
         end_call();
         if more { Some(now) } else { deadline }
     }
@@ -394,8 +396,8 @@ impl Volume {
     /// True if work may become possible without a completion or wakeup: a device queue was busy
     /// although it is empty, the scheduler skipped a request because of another thread's action, or
     /// this thread looks after other queues.
-    fn has_to_look_soon(&self, queue: usize) -> bool {
-        let is_untold = || self.has_passed_over() || self.has_stalled_for_nothing();
+    fn needs_early_poll(&self, queue: usize) -> bool {
+        let is_untold = || self.has_passed_over() || self.is_stalled_on_idle_queue();
         self.alarm.wakeups().has_lookers(queue) || !self.terms.virtual_time && is_untold()
     }
 
@@ -405,7 +407,7 @@ impl Volume {
 
     /// True if commands are stalled on a queue with none in flight, so no completion will make
     /// room.
-    fn has_stalled_for_nothing(&self) -> bool {
+    fn is_stalled_on_idle_queue(&self) -> bool {
         let waits_idly = |queue| self.stalled.len_of(queue) > 0 && self.device.is_idle(queue);
         !self.stalled.is_empty() && (0..self.terms.info.queues).any(waits_idly)
     }
@@ -447,7 +449,7 @@ impl Volume {
     /// True if a poll has work to do regardless of the device.
     fn has_work(&self) -> bool {
         self.front.as_ref().is_some_and(|front| front.has_work())
-            || self.has_strays()
+            || self.has_foreign_completions()
             || self.device.has_changes()
             || self.watch.has_work()
             || self.recovering.are_fresh()
@@ -466,7 +468,7 @@ impl Volume {
         loop {
             let due = self
                 .device
-                .poll(now, queue, left, &mut |c| finished.push((Some(c.context), made_anew(c.result))));
+                .poll(now, queue, left, &mut |c| finished.push((Some(c.context), rebuild_result(c.result))));
             left -= finished.len();
             if !finished.is_empty() {
                 *progress = Progress::Some;
@@ -518,10 +520,10 @@ impl Volume {
             for _ in 0..self.stalled.len_of(queue) {
                 let Some(context) = self.stalled.pop(queue) else { break };
                 let mut slot = Some(context);
-                let on_its_way = self.on_its_way(&slot);
+                let on_its_way = self.issuing_zone(&slot);
                 let submitted = self.offer(now, queue, &mut slot);
                 if let (Some(zone), false) = (on_its_way, matches!(submitted, Submitted::Busy)) {
-                    self.let_others_follow(now, zone);
+                    self.window_write_arrived(now, zone);
                 }
                 match submitted {
                     Submitted::Accepted => {}

@@ -156,7 +156,7 @@ impl Policy {
 
     /// True for the modes with their own way of issuing a write, `qd1` and `pipelined`.
     #[inline]
-    pub(super) fn is_apart(&self) -> bool {
+    pub(super) fn has_own_issue_path(&self) -> bool {
         let mode = self.now.load(Ordering::Relaxed) as u8;
         mode.wrapping_sub(WriteMode::Qd1 as u8) <= WriteMode::Pipelined as u8 - WriteMode::Qd1 as u8
     }
@@ -196,7 +196,11 @@ mod tests {
             let policy = Policy::new(WriteMode::PerZone, "");
             policy.switch(mode);
             assert_eq!((policy.mode(), policy.epoch()), (mode, 1));
-            assert_eq!(policy.is_apart(), matches!(mode, WriteMode::Qd1 | WriteMode::Pipelined), "{mode}");
+            assert_eq!(
+                policy.has_own_issue_path(),
+                matches!(mode, WriteMode::Qd1 | WriteMode::Pipelined),
+                "{mode}"
+            );
         }
     }
 

@@ -49,7 +49,7 @@ impl Default for Parking {
 
 impl Parking {
     /// Makes the next poll check every zone with parked writes.
-    pub(super) fn look_soon(&self) {
+    pub(super) fn request_check(&self) {
         self.next.store(0, Ordering::Release);
     }
 
@@ -89,7 +89,7 @@ impl Parking {
 
     /// Calls `over` for each zone with expired parked writes, with these writes.
     #[cold]
-    fn look(
+    fn expire(
         &self,
         now: Nanos,
         deadline: &mut Option<Nanos>,
@@ -227,17 +227,17 @@ impl Volume {
         let parked_writes = self.parking.parked_writes(now, zone, word, shard, options.time);
         parked_writes.park(now, self.terms.item(request));
         self.counters.line().add(Counter::Parked, 1);
-        turn.leaves_work();
+        turn.request_poll();
         Some(word.with_parked())
     }
 
     /// Fails the parked writes that have expired.
     #[inline]
-    pub(super) fn look_after_parked(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
+    pub(super) fn expire_parked(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
         let mut progress = Progress::None;
         if self.parking.is_due(now, deadline) {
             let options = self.terms.settings.park();
-            self.parking.look(now, deadline, &self.plugs, &options, |zone, over| {
+            self.parking.expire(now, deadline, &self.plugs, &options, |zone, over| {
                 progress = Progress::Some;
                 self.give_up_parked(zone, over);
                 // Appends may have waited for them.
@@ -256,6 +256,6 @@ impl Volume {
             let error = RequestError::PredecessorMissing { zone, write_pointer, offset };
             turn.end(request, Err(error));
         }
-        turn.tell(self);
+        turn.notify(self);
     }
 }

@@ -166,8 +166,8 @@ impl Part {
     /// Address at which the next write to `zone` will be issued: see [`Volume::write_pointer`].
     /// Also `None` for a zone outside the part.
     pub fn write_pointer(&self, zone: ZoneIndex) -> Option<Sector> {
-        let there = (zone.0 < self.info.geometry.zones()).then(|| self.place.piece.zone_there(zone))?;
-        self.volume.write_pointer(there).map(|sector| self.place.here(sector))
+        let there = (zone.0 < self.info.geometry.zones()).then(|| self.place.piece.zone_to_inner(zone))?;
+        self.volume.write_pointer(there).map(|sector| self.place.to_part(sector))
     }
 
     /// Plugs of the part's zones: see [`Volume::plugs`].
@@ -199,12 +199,12 @@ impl PartPlace {
     }
 
     /// Wraps for a refused address, so that the error contains the address in the request.
-    fn here(&self, sector: Sector) -> Sector {
+    fn to_part(&self, sector: Sector) -> Sector {
         Sector(sector.0.wrapping_sub(self.start().0))
     }
 
     fn start(&self) -> Sector {
-        self.piece.there(Sector(0))
+        self.piece.to_inner(Sector(0))
     }
 
     /// Translates a request to the volume's addresses.
@@ -232,16 +232,17 @@ impl PartPlace {
     pub(super) fn outside(&self, completion: Completion) -> Completion {
         let Completion { token, mut result, buf } = completion;
         match &mut result {
-            Ok(Output::Appended(sector)) => *sector = self.here(*sector),
+            Ok(Output::Appended(sector)) => *sector = self.to_part(*sector),
             Ok(Output::Zones(zones)) => {
-                zones.iter_mut().for_each(|zone| *zone = self.piece.described_here(*zone));
+                zones.iter_mut().for_each(|zone| *zone = self.piece.descriptor_to_outer(*zone));
             }
             Ok(Output::Done) => {}
             Err(error) => {
                 self.counters.line().add(Counter::Failed, 1);
                 let zones = &self.piece.zones;
-                let of_zone = |zone: ZoneIndex| zones.contains(&zone.0).then(|| self.piece.zone_here(zone));
-                *error = error.renumbered(of_zone, |sector| self.here(sector));
+                let of_zone =
+                    |zone: ZoneIndex| zones.contains(&zone.0).then(|| self.piece.zone_to_outer(zone));
+                *error = error.renumbered(of_zone, |sector| self.to_part(sector));
             }
         }
         Completion { token, result, buf }

@@ -28,7 +28,7 @@
 
 use super::Volume;
 use super::mode::WriteMode;
-use super::plugs::{Admitted, Look};
+use super::plugs::{Admitted, Decision};
 use super::submit::{Fate, one};
 use super::turn::{Stack, Turn, Work};
 use crate::device::{Context, Submitted};
@@ -47,8 +47,8 @@ impl Volume {
         let pending = one(slot);
         let admitted = self.plugs.admit(zone, self.plugs.load(zone), |word| {
             match self.terms.policy.is(WriteMode::Qd1) {
-                true => Look::Leave(Admitted::OtherMode),
-                false => Admitted::look(word.admit(kind, pending.sectors, &self.terms.rules(zone))),
+                true => Decision::Leave(Admitted::OtherMode),
+                false => Admitted::decision(word.admit(kind, pending.sectors, &self.terms.rules(zone))),
             }
         });
         match admitted {
@@ -79,7 +79,7 @@ impl Volume {
         let (mut turn, mut stack) = (Turn::default(), Stack::new());
         self.issue_and_stack(now, slot, &mut stack);
         self.empty(now, &mut stack, &mut turn);
-        turn.tell(self);
+        turn.notify(self);
     }
 
     /// Submits a plugged write to its zone's device queue, and pushes its result and further work
@@ -100,7 +100,7 @@ impl Volume {
             false => Submitted::Busy,
         };
         if matches!(submitted, Submitted::Busy) {
-            return self.turned_away(now, queue, slot);
+            return self.stall_or_fail(now, queue, slot);
         }
         // Below the result on the stack: a completion makes room for one write, the arrival looks
         // for all.
@@ -113,8 +113,8 @@ impl Volume {
     }
 
     /// Zone for which the write in `slot` is being issued in a window, for
-    /// [`Volume::let_others_follow`].
-    pub(super) fn on_its_way(&self, slot: &Option<Context>) -> Option<ZoneIndex> {
+    /// [`Volume::window_write_arrived`].
+    pub(super) fn issuing_zone(&self, slot: &Option<Context>) -> Option<ZoneIndex> {
         if !self.terms.policy.is(WriteMode::Pipelined) {
             return None;
         }
@@ -124,7 +124,7 @@ impl Volume {
     }
 
     /// Serves a zone after its stalled write has reached the device.
-    pub(super) fn let_others_follow(&self, now: Nanos, zone: ZoneIndex) {
+    pub(super) fn window_write_arrived(&self, now: Nanos, zone: ZoneIndex) {
         if self.plugs.has_arrived(zone) {
             self.run(now, Work::Arrived(zone));
         }

@@ -23,7 +23,7 @@ pub(super) struct Plugs {
 }
 
 /// Decision on a zone's word: see [`Plugs::admit`].
-pub(super) enum Look<T> {
+pub(super) enum Decision<T> {
     /// Replace the word; decide again if another thread has changed it.
     Change(Word, T),
     /// Leave the word unchanged.
@@ -45,11 +45,11 @@ pub(super) enum Admitted {
 impl Admitted {
     /// Converts the plug's answer to a step of [`Plugs::admit`].
     #[inline(always)]
-    pub(super) fn look(admission: Admission) -> Look<Admitted> {
+    pub(super) fn decision(admission: Admission) -> Decision<Admitted> {
         match admission {
-            Admission::Issue(next, at) => Look::Change(next, Admitted::At(at)),
-            Admission::Refuse(error) => Look::Leave(Admitted::Refused(error)),
-            Admission::Wait => Look::Leave(Admitted::Waits),
+            Admission::Issue(next, at) => Decision::Change(next, Admitted::At(at)),
+            Admission::Refuse(error) => Decision::Leave(Admitted::Refused(error)),
+            Admission::Wait => Decision::Leave(Admitted::Waits),
         }
     }
 }
@@ -89,23 +89,23 @@ impl Plugs {
         self.shards.iter().map(|shard| &**shard)
     }
 
-    /// Admission loop of every write: `look` decides on the zone's word, again after each lost
+    /// Admission loop of every write: `decide` is called with the zone's word, again after each lost
     /// race.
     #[inline(always)]
     pub(super) fn admit<T>(
         &self,
         zone: ZoneIndex,
         mut word: Word,
-        mut look: impl FnMut(Word) -> Look<T>,
+        mut decide: impl FnMut(Word) -> Decision<T>,
     ) -> T {
         loop {
-            match look(word) {
-                Look::Change(next, answer) => match self.exchange(zone, word, next) {
+            match decide(word) {
+                Decision::Change(next, answer) => match self.exchange(zone, word, next) {
                     Ok(()) => return answer,
                     Err(seen) => word = seen,
                 },
-                Look::Leave(answer) => return answer,
-                Look::Again(seen) => word = seen,
+                Decision::Leave(answer) => return answer,
+                Decision::Again(seen) => word = seen,
             }
         }
     }
@@ -147,7 +147,7 @@ impl Plugs {
     pub(super) fn update(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> Word {
         self.admit(zone, self.load(zone), |word| {
             let next = change(word);
-            Look::Change(next, next)
+            Decision::Change(next, next)
         })
     }
 
@@ -173,8 +173,8 @@ impl Plugs {
     #[inline(always)]
     fn change_unqueued(&self, zone: ZoneIndex, change: impl Fn(Word) -> Word) -> bool {
         self.admit(zone, self.load(zone), |word| match word.waits() {
-            true => Look::Leave(false),
-            false => Look::Change(change(word), true),
+            true => Decision::Leave(false),
+            false => Decision::Change(change(word), true),
         })
     }
 

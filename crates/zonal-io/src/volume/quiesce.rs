@@ -276,7 +276,7 @@ impl Volume {
             Ok(_) if word.class() == ZoneClass::Sequential => Release::Reset,
             Ok(_) => Release::AsItWas,
             // A failed reset may have reset some zones.
-            Err(e) if e.may_come_late() => Release::Unsettled,
+            Err(e) if e.may_execute_late() => Release::Unsettled,
             Err(_) => Release::Unknown,
         });
     }

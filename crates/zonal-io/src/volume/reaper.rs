@@ -123,7 +123,7 @@ impl Reapers {
 
     /// True if a poll of its own queue with this result should also check another queue.
     #[inline]
-    fn is_to_look(&self, own: usize, progress: Progress) -> bool {
+    fn should_check_other(&self, own: usize, progress: Progress) -> bool {
         let Watch { fruitless, busy, .. } = &self.0[own].watch;
         match progress {
             Progress::None => {
@@ -147,8 +147,8 @@ impl Volume {
     pub(super) fn reap_queues(&self, now: Nanos, progress: &mut Progress, deadline: &mut Option<Nanos>) {
         let own = self.reapers.own();
         *deadline = earliest(*deadline, self.reap_one(now, own, progress));
-        if self.terms.info.queues > 1 && self.reapers.is_to_look(own, *progress) {
-            *deadline = earliest(*deadline, self.look_elsewhere(now, own, progress));
+        if self.terms.info.queues > 1 && self.reapers.should_check_other(own, *progress) {
+            *deadline = earliest(*deadline, self.check_other_queue(now, own, progress));
         }
     }
 
@@ -165,7 +165,7 @@ impl Volume {
     /// Checks one queue of other threads, and reaps it if they do not. Returns the time of the next
     /// check: at once until the rotation is complete, then the earliest deadline of any of these
     /// queues.
-    fn look_elsewhere(&self, now: Nanos, own: usize, progress: &mut Progress) -> Option<Nanos> {
+    fn check_other_queue(&self, now: Nanos, own: usize, progress: &mut Progress) -> Option<Nanos> {
         let others = self.terms.info.queues - 1;
         let Watch { looks, due, fruitless, .. } = &self.reapers.0[own].watch;
         let look = looks.load(Ordering::Relaxed) as usize % others;

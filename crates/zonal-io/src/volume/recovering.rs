@@ -30,9 +30,9 @@ pub(super) struct RecoveringZones {
     /// Timed-out writes to conventional zones that are not settled.
     timed_out: Mutex<Vec<(ZoneIndex, Box<PendingRequest>)>>,
     /// Conventional zones that the device cannot settle, with its errors.
-    left_alone: Mutex<Vec<(ZoneIndex, DeviceError)>>,
+    unsettleable: Mutex<Vec<(ZoneIndex, DeviceError)>>,
     /// True if there are any; writes read nothing else while it is false.
-    has_left_alone: AtomicBool,
+    has_unsettleable: AtomicBool,
     /// Zones without a slot.
     without_slot: Mutex<Vec<ZoneWithoutSlot>>,
     /// A zone was closed, so a slot may be free.
@@ -105,8 +105,8 @@ impl RecoveringZones {
             Settled::Yes => Ok(DeviceError::Aborted),
             Settled::NotYet(due) => Err(due),
             Settled::Never(error) => {
-                self.left_alone.lock().push((zone, error));
-                self.has_left_alone.store(true, Ordering::Release);
+                self.unsettleable.lock().push((zone, error));
+                self.has_unsettleable.store(true, Ordering::Release);
                 Ok(DeviceError::TimedOut)
             }
         }
@@ -114,13 +114,13 @@ impl RecoveringZones {
 
     /// True if any conventional zone accepts no more changes.
     #[inline]
-    pub(super) fn has_left_alone(&self) -> bool {
-        self.has_left_alone.load(Ordering::Acquire)
+    pub(super) fn has_unsettleable(&self) -> bool {
+        self.has_unsettleable.load(Ordering::Acquire)
     }
 
     /// Error for changes to conventional zone `zone` if it accepts no more.
-    pub(super) fn why_left_alone(&self, zone: ZoneIndex) -> Option<DeviceError> {
-        self.left_alone.lock().iter().find(|(left, _)| *left == zone).map(|(_, error)| *error)
+    pub(super) fn unsettleable_error(&self, zone: ZoneIndex) -> Option<DeviceError> {
+        self.unsettleable.lock().iter().find(|(left, _)| *left == zone).map(|(_, error)| *error)
     }
 
     /// Adds `zone`, which waits for a slot.
@@ -143,7 +143,7 @@ impl RecoveringZones {
 
     /// Starts a check of all zones by a poll; returns false if there are none.
     #[inline]
-    pub(super) fn begin_look(&self) -> bool {
+    pub(super) fn start_check(&self) -> bool {
         if self.len.load(Ordering::Acquire) == 0 {
             return false;
         }
@@ -152,7 +152,7 @@ impl RecoveringZones {
     }
 
     /// Asks the device about timed-out commands; calls `settled` for each zone with an answer.
-    pub(super) fn ask_device(
+    pub(super) fn settle_timed_out(
         &self,
         device: &dyn Device,
         now: Nanos,

@@ -10,7 +10,7 @@
 use super::event::PlugEvent;
 use super::pending::{PendingRequest, ReadBack, RequestStage};
 use super::turn::{Stack, Turn};
-use super::verdict::{Read, end_all};
+use super::verdict::{ReadBackResult, end_all};
 use super::{Progress, Shard, Volume, counters::Counter};
 use crate::device::{CommandResult, Context, ContextKind, Output};
 use zonal_core::plug::Word;
@@ -57,15 +57,15 @@ impl Volume {
         turn: &mut Turn,
     ) -> Word {
         let word = self.plugs.load(zone);
-        match self.terms.described(zone, result) {
+        match self.terms.reported_state(zone, result) {
             Ok((resync, condition)) => {
                 let decided = self.terms.decide(zone, word, resync, shard.queue(zone), turn);
                 self.counters.line().add(Counter::Redriven, decided.sent_again);
                 if decided.starves {
                     self.recovering.wait_for_slot(zone);
-                    turn.leaves_work();
+                    turn.request_poll();
                 }
-                self.slots.described(zone, decided.word, condition, turn)
+                self.slots.apply_report(zone, decided.word, condition, turn)
             }
             Err(error) => {
                 self.slots.unknown(zone, word);
@@ -96,21 +96,23 @@ impl Volume {
         let zone = self.terms.info.geometry.zone_of(read_back.write.token.sector);
         let found = |lost, rest| PlugEvent::ReadBack { lost, rest };
         match self.terms.compare(zone, self.plugs.load(zone), read_back, result) {
-            Read::Again(r) => {
+            ReadBackResult::Again(r) => {
                 let retries = r.retries;
                 self.retry_later(now, Context(ContextKind::ReadBack(r)), retries, stack);
             }
-            Read::Next(r) => self.issue_and_stack(now, &mut Some(Context(ContextKind::ReadBack(r))), stack),
-            Read::All(pending) => {
+            ReadBackResult::Next(r) => {
+                self.issue_and_stack(now, &mut Some(Context(ContextKind::ReadBack(r))), stack)
+            }
+            ReadBackResult::All(pending) => {
                 self.counters.line().add(Counter::Verified, 1);
                 self.serve(now, zone, found(false, None), turn, stack);
                 self.end_verified(now, pending, turn, stack);
             }
-            Read::InPart(rest) => {
+            ReadBackResult::InPart(rest) => {
                 self.counters.line().add(Counter::Redriven, 1);
                 self.serve(now, zone, found(false, Some(rest)), turn, stack);
             }
-            Read::Lost(pending, error) => {
+            ReadBackResult::Lost(pending, error) => {
                 self.serve(now, zone, found(true, None), turn, stack);
                 turn.end(pending, Err(error));
             }
@@ -129,8 +131,8 @@ impl Volume {
 
     /// Checks the zones in a recovery that only polls can continue.
     #[inline]
-    pub(super) fn look_after_recovering(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
-        match self.recovering.begin_look() {
+    pub(super) fn poll_recovering(&self, now: Nanos, deadline: &mut Option<Nanos>) -> Progress {
+        match self.recovering.start_check() {
             true => self.serve_recovering(now, deadline),
             false => Progress::None,
         }
@@ -142,17 +144,18 @@ impl Volume {
         self.recovering.ask_about_writes(&*self.device, now, deadline, |pending, error| {
             let mut turn = Turn::default();
             turn.end(pending, Err(error.into()));
-            turn.tell(self);
+            turn.notify(self);
             progress = Progress::Some;
         });
         let mut treat = |zone, event| {
             let mut turn = Turn::default();
-            self.go_on(now, zone, event, &mut turn);
-            turn.tell(self);
+            self.apply_event(now, zone, event, &mut turn);
+            turn.notify(self);
             progress = Progress::Some;
         };
-        self.recovering
-            .ask_device(&*self.device, now, deadline, |zone, answer| treat(zone, PlugEvent::Settled(answer)));
+        self.recovering.settle_timed_out(&*self.device, now, deadline, |zone, answer| {
+            treat(zone, PlugEvent::Settled(answer))
+        });
         self.recovering.try_again(&self.plugs, |zone, counts| treat(zone, PlugEvent::TryAgain { counts }));
         progress
     }
@@ -165,7 +168,7 @@ impl Volume {
         let zone = self.terms.info.geometry.zone_of(at);
         match self.recovering.settle_write(&*self.device, now, zone, pending) {
             Some((pending, error)) => turn.end(pending, Err(error.into())),
-            None => turn.leaves_work(),
+            None => turn.request_poll(),
         }
     }
 

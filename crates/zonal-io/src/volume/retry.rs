@@ -40,20 +40,20 @@ impl Retries {
 }
 
 /// True if a command without side effects may succeed when retried.
-pub(super) fn may_pass(error: DeviceError) -> bool {
+pub(super) fn is_transient(error: DeviceError) -> bool {
     matches!(
         error,
         DeviceError::Busy | DeviceError::UnitAttention | DeviceError::Aborted | DeviceError::TimedOut
     )
 }
 
-/// Like [`may_pass`], for a caller's request. A read that timed out is not retried, since the
+/// Like [`is_transient`], for a caller's request. A read that timed out is not retried, since the
 /// device may still fill the buffer. A flush is retried only if it was refused, since otherwise
 /// data may be lost.
-pub(super) fn request_may_pass(op: Op, error: DeviceError) -> bool {
+pub(super) fn is_retryable(op: Op, error: DeviceError) -> bool {
     match op {
-        Op::Verify => may_pass(error),
-        Op::Read => may_pass(error) && error != DeviceError::TimedOut,
+        Op::Verify => is_transient(error),
+        Op::Read => is_transient(error) && error != DeviceError::TimedOut,
         Op::Flush => matches!(error, DeviceError::Busy | DeviceError::UnitAttention),
         _ => false,
     }
@@ -61,7 +61,7 @@ pub(super) fn request_may_pass(op: Op, error: DeviceError) -> bool {
 
 /// True if a command without side effects is retried after this result and `retries` retries.
 pub(super) fn is_retried(retries: u8, answer: &CommandResult) -> bool {
-    retries < RETRIES_MAX && answer.as_ref().is_err_and(|error| may_pass(*error))
+    retries < RETRIES_MAX && answer.as_ref().is_err_and(|error| is_transient(*error))
 }
 
 /// Pause before retry number `retry`, counted from 1.

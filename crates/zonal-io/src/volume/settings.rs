@@ -174,11 +174,11 @@ impl Volume {
         }
         self.terms.settings.change(changes);
         if let (Some(front), Some(_)) = (&self.front, changes.nr_requests) {
-            front.look_soon();
+            front.request_dispatch();
         }
         if changes.park.is_some() {
             // The deadlines of parked writes may be earlier now.
-            self.parking.look_soon();
+            self.parking.request_check();
         }
         if changes.nr_requests.is_some() || changes.park.is_some() {
             self.alarm.ring();

@@ -156,7 +156,7 @@ impl ZoneStep<'_> {
             true => self.volume.tokens.of(self.zone).park(self.zone),
             false => self.volume.ready.push(self.zone),
         }
-        self.turn.leaves_work();
+        self.turn.request_poll();
         true
     }
 
@@ -179,7 +179,7 @@ impl ZoneStep<'_> {
                 Gate::Again
             }
             SlotAnswer::Waits | SlotAnswer::Raced(_) => {
-                self.turn.leaves_work();
+                self.turn.request_poll();
                 Gate::Shut
             }
         }
@@ -241,7 +241,7 @@ impl ZoneStep<'_> {
             // effect.
             Next::Settle => {
                 volume.recovering.settle(self.zone);
-                self.turn.leaves_work();
+                self.turn.request_poll();
             }
             Next::ReadBack => {
                 volume.counters.line().add(Counter::ReadBack, 1);

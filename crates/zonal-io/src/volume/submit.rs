@@ -5,7 +5,7 @@ use super::channel::{Channel, ChannelRef, Counted, begin_call, end_call};
 use super::counters::Counter;
 use super::mode::WriteMode;
 use super::pending::{Owner, PendingRequest, Split};
-use super::plugs::{Admitted, Look};
+use super::plugs::{Admitted, Decision};
 use super::request::Request;
 use super::{Volume, budget::SlotAnswer, turn::Work};
 use crate::buffer::IoBufs;
@@ -108,10 +108,10 @@ impl Volume {
     /// Sends a request to the device without a plug.
     #[inline]
     fn pass(&self, now: Nanos, slot: &mut Option<Context>) -> Fate {
-        if self.recovering.has_left_alone()
+        if self.recovering.has_unsettleable()
             && self.terms.changes_conventional_zone(one(slot))
             && let Some(error) =
-                self.recovering.why_left_alone(self.terms.info.geometry.zone_of(one(slot).sector))
+                self.recovering.unsettleable_error(self.terms.info.geometry.zone_of(one(slot).sector))
         {
             return self.refuse(slot, error.into());
         }
@@ -139,10 +139,10 @@ impl Volume {
         let admitted = self.plugs.admit(zone, self.plugs.load(zone), |word| {
             // The mode is read after the word: a switch in between makes the exchange fail. A
             // failed exchange may therefore be due to a switch as well as to another write.
-            if self.terms.policy.is_apart() {
-                return Look::Leave(Admitted::OtherMode);
+            if self.terms.policy.has_own_issue_path() {
+                return Decision::Leave(Admitted::OtherMode);
             }
-            Admitted::look(word.admit(kind, sectors, &self.terms.rules_one_by_one(zone)))
+            Admitted::decision(word.admit(kind, sectors, &self.terms.rules_one_by_one(zone)))
         });
         match admitted {
             Admitted::At(at) => {
@@ -159,7 +159,7 @@ impl Volume {
 
     #[inline(never)]
     fn write_apart(&self, now: Nanos, zone: ZoneIndex, kind: WriteKind, slot: &mut Option<Context>) -> Fate {
-        let kind = self.terms.with_company(kind, one(slot));
+        let kind = self.terms.queued_kind(kind, one(slot));
         match self.terms.policy.is(WriteMode::Qd1) {
             true => self.write_with_token(now, zone, kind, slot),
             false => self.write_in_window(now, zone, kind, slot),
@@ -266,7 +266,7 @@ impl Volume {
         slot: &mut Option<Context>,
     ) -> Fate {
         let pending = one(slot);
-        let kind = self.terms.with_company(kind, pending);
+        let kind = self.terms.queued_kind(kind, pending);
         let mut shard = self.plugs.shard(zone).lock();
         let mut word = self.plugs.load(zone);
         let mut asked_for_slot = false;
@@ -293,7 +293,7 @@ impl Volume {
             // attempt.
             let unknown = word.recovers() && word.in_flight() == 0;
             if unknown {
-                shard.queue(zone).distrust(word);
+                shard.queue(zone).invalidate_pointer(word);
             }
             drop(shard);
             self.ring_for_slot(asked_for_slot);
@@ -310,7 +310,7 @@ impl Volume {
         self.ring_for_slot(asked_for_slot);
         self.counters.line().add(Counter::Queued, 1);
         // A completion in flight resumes the queue; without one, this thread has to.
-        if !word.brings_news(self.terms.writes_in_flight_max()) && !word.frozen() {
+        if !word.completion_resumes(self.terms.writes_in_flight_max()) && !word.frozen() {
             self.kick(now, zone);
         }
         Fate::Later
@@ -338,22 +338,22 @@ impl Volume {
         let may_issue = !self.terms.policy.is(WriteMode::Qd1);
         self.plugs.admit(zone, word, |word| {
             if word.waits() {
-                return Look::Leave(Again::Wait(word));
+                return Decision::Leave(Again::Wait(word));
             }
-            let wait = Look::Change(word.waiting(), Again::Wait(word.waiting()));
+            let wait = Decision::Change(word.waiting(), Again::Wait(word.waiting()));
             match word.admit(kind, pending.sectors, &self.terms.rules(zone)) {
                 Admission::Refuse(e) if self.terms.parks(&e, pending).is_some() => wait,
-                Admission::Refuse(e) => Look::Leave(Again::Refuse(e)),
-                Admission::Issue(next, at) if may_issue => Look::Change(next, Again::Issue(at)),
+                Admission::Refuse(e) => Decision::Leave(Again::Refuse(e)),
+                Admission::Issue(next, at) if may_issue => Decision::Change(next, Again::Issue(at)),
                 Admission::Wait if !word.has_slot() => {
                     match self.slots.claim(&self.plugs, now, zone, word, pending) {
-                        SlotAnswer::Has(next) | SlotAnswer::Raced(next) => Look::Again(next),
-                        SlotAnswer::Denied(e) => Look::Leave(Again::Refuse(e)),
-                        SlotAnswer::Waits if pending.nowait => Look::Leave(Again::Wait(word)),
+                        SlotAnswer::Has(next) | SlotAnswer::Raced(next) => Decision::Again(next),
+                        SlotAnswer::Denied(e) => Decision::Leave(Again::Refuse(e)),
+                        SlotAnswer::Waits if pending.nowait => Decision::Leave(Again::Wait(word)),
                         SlotAnswer::Waits => wait,
                     }
                 }
-                _ if pending.nowait => Look::Leave(Again::Wait(word)),
+                _ if pending.nowait => Decision::Leave(Again::Wait(word)),
                 _ => wait,
             }
         })
@@ -386,7 +386,7 @@ impl Volume {
             .collect();
         let split = Arc::new(Split::new(parts.len() as u32, whole, buf));
         for part in parts {
-            let route = self.terms.way_of_one_zone(op, geometry.zone_of(part.sector));
+            let route = self.terms.route_in_zone(op, geometry.zone_of(part.sector));
             let mut slot = Some(Context::one(PendingRequest::new(Owner::Split(split.clone()), part)));
             self.take(now, route, &mut slot);
         }

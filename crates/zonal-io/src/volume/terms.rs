@@ -131,7 +131,7 @@ impl Terms {
     /// Kind of a write that is queued or issued in a window: it must be alone if it takes several
     /// commands or writes zeroes.
     #[inline]
-    pub(super) fn with_company(&self, kind: WriteKind, pending: &PendingRequest) -> WriteKind {
+    pub(super) fn queued_kind(&self, kind: WriteKind, pending: &PendingRequest) -> WriteKind {
         let left = pending.sectors - pending.done;
         let alone = pending.op == Op::WriteZeroes || left > self.info.command_sectors_max;
         match kind {
@@ -154,7 +154,7 @@ impl Terms {
 
     /// Queue entry for a write.
     pub(super) fn item(&self, request: Box<PendingRequest>) -> Item<Box<PendingRequest>> {
-        let kind = self.with_company(self.write_kind(&request), &request);
+        let kind = self.queued_kind(self.write_kind(&request), &request);
         let kind = RequestKind::Write(kind, request.sectors);
         Item { kind, mergeable: self.is_mergeable(&request), token: request }
     }

@@ -8,7 +8,7 @@
 use super::Volume;
 use super::cancel::end_cancelled;
 use super::channel::Counted;
-use super::completion::{After, Cure, cure};
+use super::completion::{FailureAction, NextStep, failure_action};
 use super::counters::Counter;
 use super::event::PlugEvent;
 use super::handover;
@@ -48,7 +48,7 @@ pub(super) struct Turn {
     ended: Vec<(Box<PendingRequest>, Result<Output, RequestError>)>,
     pub(super) issued: usize,
     /// Polls have to continue with the rest.
-    leaves_work: bool,
+    needs_poll: bool,
     /// The event of this step has lost a write permanently.
     has_lost_write: bool,
 }
@@ -70,24 +70,24 @@ impl Turn {
     }
 
     /// Requests a wakeup of polling threads at the end of the turn, when no shard lock is held.
-    pub(super) fn leaves_work(&mut self) {
-        self.leaves_work = true;
+    pub(super) fn request_poll(&mut self) {
+        self.needs_poll = true;
     }
 
     /// Notifies callers and wakes pollers; returns true if commands were issued.
     #[inline]
-    pub(super) fn tell(self, volume: &Volume) -> bool {
+    pub(super) fn notify(self, volume: &Volume) -> bool {
         let has_issued = self.issued > 0;
         // Most turns end only the request that started them.
-        match self.ended.is_empty() && !self.leaves_work {
+        match self.ended.is_empty() && !self.needs_poll {
             true => std::mem::forget(self),
-            false => self.tell_all(volume),
+            false => self.notify_all(volume),
         }
         has_issued
     }
 
-    fn tell_all(self, volume: &Volume) {
-        if self.leaves_work {
+    fn notify_all(self, volume: &Volume) {
+        if self.needs_poll {
             volume.alarm.ring();
         }
         for (pending, result) in self.ended {
@@ -144,7 +144,7 @@ impl Volume {
                     }
                 }
                 end_done(take_one(slot));
-                turn.tell(self)
+                turn.notify(self)
             }
             // A native append: its position is from the device. Never part of a chain.
             (Some(ContextKind::One(p)), Ok(Output::Appended(at)))
@@ -154,7 +154,7 @@ impl Volume {
                 let mut turn = Turn::default();
                 self.write_ended(now, zone, &mut turn);
                 take_one(slot).end(Ok(Output::Appended(at)), Counted::Yes);
-                turn.tell(self)
+                turn.notify(self)
             }
             (Some(ContextKind::Merged(m)), Ok(_)) if m.parts.len() > 1 => {
                 let zone = self.terms.info.geometry.zone_of(m.parts[0].sector);
@@ -165,7 +165,7 @@ impl Volume {
                     m.segments.clear();
                     SPARE.set(Some(m));
                 }
-                turn.tell(self)
+                turn.notify(self)
             }
             _ => {
                 let context = slot.take().expect("a finished command has its context");
@@ -180,7 +180,7 @@ impl Volume {
     #[inline(always)]
     fn write_ended(&self, now: Nanos, zone: ZoneIndex, turn: &mut Turn) {
         if self.terms.policy.is(WriteMode::Qd1) || !self.plugs.complete_unqueued(zone) {
-            self.go_on(now, zone, PlugEvent::Completed, turn);
+            self.apply_event(now, zone, PlugEvent::Completed, turn);
         }
     }
 
@@ -190,13 +190,13 @@ impl Volume {
         let mut stack = Stack::new();
         stack.push(work);
         self.empty(now, &mut stack, &mut turn);
-        turn.tell(self)
+        turn.notify(self)
     }
 
     /// Applies `event` to a zone and processes all consequences. Inlined, since callers pass a
     /// constant event.
     #[inline(always)]
-    pub(super) fn go_on(&self, now: Nanos, zone: ZoneIndex, event: PlugEvent, turn: &mut Turn) {
+    pub(super) fn apply_event(&self, now: Nanos, zone: ZoneIndex, event: PlugEvent, turn: &mut Turn) {
         let mut stack = Stack::new();
         self.serve(now, zone, event, turn, &mut stack);
         self.empty(now, &mut stack, turn);
@@ -246,7 +246,7 @@ impl Volume {
         turn: &mut Turn,
         stack: &mut Stack,
     ) {
-        self.learn(&pending, &result);
+        self.apply_zone_information(&pending, &result);
         match pending.op {
             Op::ResetAll if !pending.plugged => {
                 self.finish_reset_all(&result);
@@ -262,14 +262,14 @@ impl Volume {
             Ok(output) => output,
             Err(e) => return self.failed(now, pending, e, turn, stack),
         };
-        match self.terms.after(&mut pending, self.channels.is_cancelling()) {
-            After::Next => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
+        match self.terms.next_step(&mut pending, self.channels.is_cancelling()) {
+            NextStep::Next => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
             // The zone's write pointer shows how much was written.
-            After::Cancelled if pending.plugged => {
+            NextStep::Cancelled if pending.plugged => {
                 self.failed(now, pending, DeviceError::Aborted, turn, stack);
             }
-            After::Cancelled => end_cancelled(pending, turn),
-            After::Flush => {
+            NextStep::Cancelled => end_cancelled(pending, turn),
+            NextStep::Flush => {
                 self.leave_zone(now, &mut pending, turn, stack);
                 pending.stage = RequestStage::FlushBehind;
                 if let Output::Appended(sector) = output {
@@ -277,7 +277,7 @@ impl Volume {
                 }
                 self.issue_and_stack(now, &mut Some(Context::one(pending)), stack);
             }
-            After::End => {
+            NextStep::End => {
                 self.leave_zone(now, &mut pending, turn, stack);
                 let output = self.output(&pending, output);
                 turn.end(pending, Ok(output).map_err(RequestError::Device));
@@ -286,7 +286,7 @@ impl Volume {
     }
 
     /// Applies other information about zones in a command's result.
-    fn learn(&self, pending: &PendingRequest, result: &CommandResult) {
+    fn apply_zone_information(&self, pending: &PendingRequest, result: &CommandResult) {
         match (pending.op, result) {
             (Op::ZoneOffline, Ok(_)) => {
                 self.watch.taken_offline(self.terms.info.geometry.zone_of(pending.sector));
@@ -325,7 +325,7 @@ impl Volume {
             _ => self.terms.info.geometry.capacity_of(zone),
         };
         if result.is_ok() && self.slots.managed(zone, self.plugs.load(zone), pending.op) {
-            turn.leaves_work();
+            turn.request_poll();
         }
         let moves_pointer = matches!(pending.op, Op::ZoneReset | Op::ZoneFinish);
         let event = match result {
@@ -372,22 +372,28 @@ impl Volume {
         stack: &mut Stack,
     ) {
         if error == DeviceError::Gone {
-            self.found_gone();
+            self.device_gone();
         }
         let zone = pending.plugged.then(|| self.terms.info.geometry.zone_of(pending.sector));
-        match (cure(&mut pending, error, self.channels.is_cancelling()), zone) {
-            (Cure::Send, Some(zone)) => self.serve(now, zone, PlugEvent::Retry(pending), turn, stack),
-            (Cure::Send, None) => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
+        match (failure_action(&mut pending, error, self.channels.is_cancelling()), zone) {
+            (FailureAction::Send, Some(zone)) => {
+                self.serve(now, zone, PlugEvent::Retry(pending), turn, stack)
+            }
+            (FailureAction::Send, None) => self.issue_and_stack(now, &mut Some(Context::one(pending)), stack),
             (_, Some(zone)) => {
                 let lost = Lost { writes: vec![pending], error };
                 self.serve(now, zone, PlugEvent::Failed(lost), turn, stack);
             }
-            (Cure::Cancelled, None) => end_cancelled(pending, turn),
-            (Cure::Later(retries), None) => self.retry_later(now, Context::one(pending), retries, stack),
-            (Cure::End, None) if error.may_come_late() && self.terms.changes_conventional_zone(&pending) => {
+            (FailureAction::Cancelled, None) => end_cancelled(pending, turn),
+            (FailureAction::Later(retries), None) => {
+                self.retry_later(now, Context::one(pending), retries, stack)
+            }
+            (FailureAction::End, None)
+                if error.may_execute_late() && self.terms.changes_conventional_zone(&pending) =>
+            {
                 self.end_once_settled(now, pending, turn);
             }
-            (Cure::End, None) => turn.end(pending, Err(error.into())),
+            (FailureAction::End, None) => turn.end(pending, Err(error.into())),
         }
     }
 
@@ -411,7 +417,7 @@ impl Volume {
         stack: &mut Stack,
     ) {
         let is_turn = matches!(event, PlugEvent::Turn);
-        let mut has_token = is_turn || self.terms.policy.is(WriteMode::Qd1) && event.brings_token();
+        let mut has_token = is_turn || self.terms.policy.is(WriteMode::Qd1) && event.returns_token();
         if matches!(event, PlugEvent::Completed) && self.plugs.complete_unqueued(zone) {
             return self.leave_token(now, zone, has_token, stack);
         }

@@ -26,7 +26,7 @@ pub(super) struct Decided {
 }
 
 /// Result of reading back a piece of a covered write.
-pub(super) enum Read {
+pub(super) enum ReadBackResult {
     /// The read failed and is worth a retry.
     Again(Box<ReadBack>),
     /// The piece matches; read the next.
@@ -41,7 +41,7 @@ pub(super) enum Read {
 
 impl Terms {
     /// Extracts the state of `zone` from a report.
-    pub(super) fn described(
+    pub(super) fn reported_state(
         &self,
         zone: ZoneIndex,
         result: CommandResult,
@@ -140,10 +140,10 @@ impl Terms {
         word: Word,
         mut r: Box<ReadBack>,
         result: &CommandResult,
-    ) -> Read {
+    ) -> ReadBackResult {
         if is_retried(r.retries, result) {
             r.retries += 1;
-            return Read::Again(r);
+            return ReadBackResult::Again(r);
         }
         let from = r.write.token.done + r.compared;
         let found = result.is_ok() && r.write.token.has_payload(from, &mut r.piece);
@@ -153,7 +153,7 @@ impl Terms {
             if r.compared < r.covered {
                 r.retries = 0;
                 self.next_piece(&mut r);
-                return Read::Next(r);
+                return ReadBackResult::Next(r);
             }
         }
         let ReadBack { write, covered, .. } = *r;
@@ -165,27 +165,37 @@ impl Terms {
 
     /// Decides after the whole covered part of a write was read: `covered` is its length in sectors
     /// if it matched.
-    fn read_whole(&self, zone: ZoneIndex, word: Word, mut write: FailedWrite, covered: Option<u32>) -> Read {
+    fn read_whole(
+        &self,
+        zone: ZoneIndex,
+        word: Word,
+        mut write: FailedWrite,
+        covered: Option<u32>,
+    ) -> ReadBackResult {
         let Failed { at: offset, error, rounds, .. } = write;
         let Some(covered) = covered else {
             let write_pointer = word.pointer();
-            return Read::Lost(write.token, RequestError::FateUnknown { zone, offset, write_pointer, error });
+            return ReadBackResult::Lost(
+                write.token,
+                RequestError::FateUnknown { zone, offset, write_pointer, error },
+            );
         };
         write.token.done += covered;
         if write.token.done < write.token.sectors {
             // The beginning is on the medium, so only the rest is resubmitted, as one more round.
             return match rounds <= ROUNDS_MAX {
-                true => Read::InPart(self.again(write)),
-                false => {
-                    Read::Lost(write.token, RequestError::GaveUp { zone, offset, rounds: ROUNDS_MAX, error })
-                }
+                true => ReadBackResult::InPart(self.again(write)),
+                false => ReadBackResult::Lost(
+                    write.token,
+                    RequestError::GaveUp { zone, offset, rounds: ROUNDS_MAX, error },
+                ),
             };
         }
         // Reading back has confirmed the position.
         if write.addressed == Addressed::Native {
             write.token.sector = self.info.geometry.start_of(zone) + Sectors(write.at.into());
         }
-        Read::All(write.token)
+        ReadBackResult::All(write.token)
     }
 
     pub(super) fn failed_write(&self, pending: Box<PendingRequest>, error: DeviceError) -> FailedWrite {
@@ -213,7 +223,7 @@ impl Terms {
                 pending.sector = self.info.geometry.start_of(self.info.geometry.zone_of(pending.sector));
                 WriteKind::Append
             }
-            _ => self.with_company(WriteKind::At(pending.at + pending.done), &pending),
+            _ => self.queued_kind(WriteKind::At(pending.at + pending.done), &pending),
         };
         let sectors = pending.sectors - pending.done;
         Item { kind: RequestKind::Write(kind, sectors), mergeable: false, token: pending }
@@ -279,13 +289,13 @@ impl Terms {
 
 /// Error of a native append that failed on the medium: its garbage was found at the expected
 /// position, or is elsewhere.
-fn spoilt(zone: ZoneIndex, write: FailedWrite, found: bool) -> Read {
+fn spoilt(zone: ZoneIndex, write: FailedWrite, found: bool) -> ReadBackResult {
     let Failed { at: offset, sectors, error, token, .. } = write;
     let end = match found {
         true => RequestError::TornAppend { zone, offset, sectors, error },
         false => RequestError::Device(error),
     };
-    Read::Lost(token, end)
+    ReadBackResult::Lost(token, end)
 }
 
 /// Ends all failed and waiting writes of `zone`, since the device failed to report it with `error`.
@@ -356,7 +366,7 @@ mod tests {
 
     /// Reads `write` back from a zone that holds zeroes up to `pointer`. `found` returns true for
     /// each piece that can be read.
-    fn read_back(write: FailedWrite, pointer: u32, mut found: impl FnMut(u32) -> bool) -> Read {
+    fn read_back(write: FailedWrite, pointer: u32, mut found: impl FnMut(u32) -> bool) -> ReadBackResult {
         let terms = Terms::of_drive(|_| {});
         let word = Word::new(ZoneClass::Sequential, pointer);
         let mut r = terms.begin_read_back(word, write);
@@ -365,7 +375,7 @@ mod tests {
                 r.piece.fill(0);
             }
             match terms.compare(ZONE, word, r, &Ok(Output::Done)) {
-                Read::Next(next) => r = next,
+                ReadBackResult::Next(next) => r = next,
                 end => return end,
             }
         }
@@ -378,7 +388,7 @@ mod tests {
             pieces.push(at);
             true
         });
-        assert!(matches!(end, Read::All(pending) if pending.done == 96));
+        assert!(matches!(end, ReadBackResult::All(pending) if pending.done == 96));
         assert_eq!(pieces, [0, 64]);
     }
 
@@ -391,15 +401,17 @@ mod tests {
             write_pointer: 96,
             error: DeviceError::Aborted,
         };
-        assert!(matches!(end, Read::Lost(_, error) if error == unknown));
+        assert!(matches!(end, ReadBackResult::Lost(_, error) if error == unknown));
     }
 
     #[test]
     fn rest_of_a_write_that_is_there_in_part_is_sent_again_a_few_times() {
         let end = |rounds| read_back(Failed { rounds, ..failed(DeviceError::Aborted) }, 40, |_| true);
         let rest = RequestKind::Write(WriteKind::Alone(40), 56);
-        assert!(matches!(end(ROUNDS_MAX), Read::InPart(item) if item.kind == rest && item.token.done == 40));
-        assert!(matches!(end(ROUNDS_MAX + 1), Read::Lost(_, RequestError::GaveUp { .. })));
+        assert!(
+            matches!(end(ROUNDS_MAX), ReadBackResult::InPart(item) if item.kind == rest && item.token.done == 40)
+        );
+        assert!(matches!(end(ROUNDS_MAX + 1), ReadBackResult::Lost(_, RequestError::GaveUp { .. })));
     }
 
     #[test]
@@ -408,13 +420,13 @@ mod tests {
         let word = Word::new(ZoneClass::Sequential, 96);
         let mut r = terms.begin_read_back(word, failed(DeviceError::Aborted));
         for retry in 1..=RETRIES_MAX {
-            let Read::Again(again) = terms.compare(ZONE, word, r, &Err(DeviceError::Busy)) else {
+            let ReadBackResult::Again(again) = terms.compare(ZONE, word, r, &Err(DeviceError::Busy)) else {
                 panic!("try {retry} was the last")
             };
             assert_eq!(again.retries, retry);
             r = again;
         }
-        assert!(matches!(terms.compare(ZONE, word, r, &Err(DeviceError::Busy)), Read::Lost(..)));
+        assert!(matches!(terms.compare(ZONE, word, r, &Err(DeviceError::Busy)), ReadBackResult::Lost(..)));
     }
 
     #[test]
@@ -422,7 +434,7 @@ mod tests {
         let spoilt = |is_found| {
             let write = Failed { addressed: Addressed::Native, ..failed(DeviceError::Medium) };
             match read_back(write, 96, |_| is_found) {
-                Read::Lost(_, error) => error,
+                ReadBackResult::Lost(_, error) => error,
                 _ => panic!("what the medium spoilt is lost"),
             }
         };

@@ -55,7 +55,7 @@ struct WatchState {
 impl WatchState {
     /// Passes a deadline to the thread with the watch. Returns true if it sleeps beyond that and
     /// has to be woken.
-    fn tell(&mut self, due: Option<Nanos>) -> bool {
+    fn set_deadline(&mut self, due: Option<Nanos>) -> bool {
         let Some(due) = due.filter(|_| self.is_kept) else { return false };
         match self.looks_at {
             Some(at) => due < at,
@@ -163,7 +163,7 @@ impl Watches {
     /// Leaves without the watch; the thread's deadline `due` for `queue` passes to the thread with
     /// the watch.
     fn leave(&self, queue: usize, due: Option<Nanos>, alarm: &Alarm) {
-        let sleeps_past = due.is_some() && self.0[queue].state.lock().tell(due);
+        let sleeps_past = due.is_some() && self.0[queue].state.lock().set_deadline(due);
         if sleeps_past {
             alarm.ring();
         }
@@ -203,7 +203,7 @@ impl Watches {
         state.sleepers.push_back(me.clone());
         let is_guard = !std::mem::replace(&mut state.has_guard, true);
         watch.asleep.fetch_add(1, Ordering::SeqCst);
-        let sleeps_past = state.tell(due);
+        let sleeps_past = state.set_deadline(due);
         drop(state);
         if sleeps_past {
             alarm.ring();

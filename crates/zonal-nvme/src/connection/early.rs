@@ -31,7 +31,7 @@ impl EarlyEnd {
 
 impl Connection {
     /// Processes new Aborts, and answers those that are done. Returns true if there was any.
-    pub(super) fn look_at_aborts(&mut self, now: Nanos) -> bool {
+    pub(super) fn poll_aborts(&mut self, now: Nanos) -> bool {
         let Some(queue) = &self.queue else { return false };
         let qid = queue.qid();
         if qid > 0 && !queue.controller().has_aborts() {
@@ -130,11 +130,11 @@ impl Connection {
         if let Some(queue) = &self.queue {
             queue.controller().end_abort(by, was_aborted);
         }
-        self.wakes_others = true;
+        self.needs_wake_others = true;
     }
 
     /// Answers the Aborts of a command that has completed.
-    pub(super) fn tell_aborts(&mut self, early: EarlyEnd, status: Status) {
+    pub(super) fn complete_aborts(&mut self, early: EarlyEnd, status: Status) {
         for by in early.by {
             self.answer_abort(by, status == early.status);
         }
@@ -166,7 +166,7 @@ impl Connection {
     }
 
     /// True if this connection made work for connections on other threads. Cleared by the call.
-    pub fn takes_wake(&mut self) -> bool {
-        std::mem::take(&mut self.wakes_others)
+    pub fn take_wake_others(&mut self) -> bool {
+        std::mem::take(&mut self.needs_wake_others)
     }
 }

@@ -47,11 +47,11 @@ impl Connection {
 
     /// Returns unused memory to the target, and ends a stalled connection that withholds memory
     /// from others.
-    pub(super) fn look_at_share(&mut self, now: Nanos) {
+    pub(super) fn rebalance_memory(&mut self, now: Nanos) {
         let (used, moved) = (self.used(), self.moved());
         let Some(share) = &mut self.share else { return };
         share.shrink(used);
-        if !share.is_in_the_way() || moved != self.moved.0 {
+        if !share.is_over_share() || moved != self.moved.0 {
             self.moved = (moved, now);
             return;
         }

@@ -14,7 +14,7 @@ const QUESTIONS: u32 = 6;
 
 /// Enables TCP keepalive, so that the kernel ends `stream` within two minutes of the peer's
 /// disappearance. While data is being sent, the kernel's own retransmission limit applies.
-pub(super) fn look_after(stream: &TcpStream) -> io::Result<()> {
+pub(super) fn enable_keepalive(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, SILENT_MAX)?;
     sockopt::set_tcp_keepintvl(stream, PAUSE)?;

@@ -67,7 +67,7 @@ impl Association {
 impl Drop for Association {
     fn drop(&mut self) {
         self.controller.target.counts.close(&self.counts);
-        self.controller.leave(self.qid);
+        self.controller.remove_queue(self.qid);
     }
 }
 
@@ -100,7 +100,7 @@ pub struct Controller {
     /// Number of resets. Queues connected before the last one are gone.
     pub(super) resets: AtomicU32,
     /// Time of the last message from the host, in nanoseconds.
-    heard: AtomicU64,
+    last_message: AtomicU64,
     /// An Abort waits to be taken by its queue. Queues read this without the lock.
     pub(super) has_aborts: AtomicBool,
     /// Locked after `state` or alone.
@@ -179,7 +179,7 @@ impl Controller {
             has_zones: AtomicBool::new(false),
             is_draining: AtomicBool::new(false),
             resets: AtomicU32::new(0),
-            heard: AtomicU64::new(now.0),
+            last_message: AtomicU64::new(now.0),
             has_aborts: AtomicBool::new(false),
             aborts: Mutex::default(),
             state: Mutex::new(state),
@@ -251,7 +251,7 @@ impl Controller {
     }
 
     /// Removes a queue when its connection closes. Removing the admin queue ends the controller.
-    fn leave(&self, qid: u16) {
+    fn remove_queue(&self, qid: u16) {
         match qid {
             0 => {
                 self.end();
@@ -266,24 +266,24 @@ impl Controller {
     }
 
     /// Time of the last message from the host.
-    pub(super) fn heard(&self) -> Nanos {
-        Nanos(self.heard.load(Ordering::Relaxed))
+    pub(super) fn last_message(&self) -> Nanos {
+        Nanos(self.last_message.load(Ordering::Relaxed))
     }
 
     /// Records a message from the host.
-    pub fn hear(&self, now: Nanos) {
-        self.heard.store(now.0, Ordering::Relaxed);
+    pub fn touch(&self, now: Nanos) {
+        self.last_message.store(now.0, Ordering::Relaxed);
     }
 
     /// Keep alive deadline (Base 3.9); `None` without a timeout.
     pub fn keep_alive_until(&self) -> Option<Nanos> {
         let ms = self.state.lock().features.keep_alive();
-        let heard = self.heard.load(Ordering::Relaxed);
+        let heard = self.last_message.load(Ordering::Relaxed);
         (ms > 0).then(|| Nanos(heard.saturating_add(u64::from(ms) * 1_000_000)))
     }
 
     /// Checks the keep alive deadline. If it has passed, the controller fails and ends.
-    pub fn look_at_time(&self, now: Nanos) {
+    pub fn check_keep_alive(&self, now: Nanos) {
         if self.keep_alive_until().is_some_and(|until| until <= now) {
             self.state.lock().csts |= FATAL;
             self.is_ready.store(false, Ordering::Release);

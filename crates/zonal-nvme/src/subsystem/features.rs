@@ -39,11 +39,11 @@ impl Features {
         self.keep_alive
     }
 
-    pub(super) fn tells_zones(&self) -> bool {
+    pub(super) fn has_zone_events(&self) -> bool {
         self.events & event::ZONES != 0
     }
 
-    pub(super) fn tells_namespaces(&self) -> bool {
+    pub(super) fn has_namespace_events(&self) -> bool {
         self.events & event::NAMESPACES != 0
     }
 

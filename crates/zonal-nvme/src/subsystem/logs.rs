@@ -131,7 +131,7 @@ impl Controller {
             writes: u128::from(writes).into(),
             // One power cycle, when the clock started.
             power_cycles: 1.into(),
-            power_on_hours: u128::from(self.heard().0 / HOUR).into(),
+            power_on_hours: u128::from(self.last_message().0 / HOUR).into(),
             media_errors: u128::from(media_errors).into(),
             error_entries: u128::from(state.errors.count()).into(),
             ..HealthLog::new_zeroed()

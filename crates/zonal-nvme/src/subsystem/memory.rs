@@ -78,7 +78,7 @@ impl QueueMemory {
 
     /// True if this queue holds more than the minimum and the target has too little left for
     /// another queue to hold as much.
-    pub(crate) fn is_in_the_way(&self) -> bool {
+    pub(crate) fn is_over_share(&self) -> bool {
         self.held > QUEUE_MEMORY_MIN && self.target.left.load(Ordering::Relaxed) < self.held
     }
 }

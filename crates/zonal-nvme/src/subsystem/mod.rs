@@ -111,7 +111,7 @@ pub struct Target {
     namespaces: Vec<Namespace>,
     mdts: u8,
     zasl: u8,
-    is_floor: bool,
+    is_baseline: bool,
     controllers: Mutex<Controllers>,
     counts: counts::AllCounts,
     memory: Arc<TargetMemory>,
@@ -165,7 +165,7 @@ impl Target {
             namespaces,
             mdts,
             zasl,
-            is_floor: false,
+            is_baseline: false,
             controllers: Mutex::default(),
             counts: counts::AllCounts::default(),
             memory: TargetMemory::new(options.memory_max),
@@ -175,13 +175,13 @@ impl Target {
     /// Makes I/O commands succeed at once, without reaching the volume. A baseline for
     /// measurements.
     #[must_use]
-    pub fn floor(self) -> Target {
-        Target { is_floor: true, ..self }
+    pub fn baseline(self) -> Target {
+        Target { is_baseline: true, ..self }
     }
 
     /// True if I/O commands succeed without the volume.
-    pub(crate) fn is_floor(&self) -> bool {
-        self.is_floor
+    pub(crate) fn is_baseline(&self) -> bool {
+        self.is_baseline
     }
 
     /// NQN of the subsystem.

@@ -351,7 +351,7 @@ impl Namespace {
     ///
     /// # Errors
     /// [`Status::TOO_MANY_OPEN`] if not all of them can be opened; then none is.
-    pub fn concerned(&self, op: Op, zones: &[ZoneDescriptor]) -> Result<Vec<Vec<Sector>>, IoError> {
+    pub fn affected_zones(&self, op: Op, zones: &[ZoneDescriptor]) -> Result<Vec<Vec<Sector>>, IoError> {
         let rounds = ZoneAction::of(op).map(|action| action.in_rounds(zones)).unwrap_or_default();
         let open_max = self.part.info().open_max as usize;
         let stay_open = zones.iter().filter(|zone| zone.condition == ZoneCondition::ExpOpen).count();

@@ -42,7 +42,7 @@ impl<T: Default> Unread<T> {
     }
 
     /// Returns true if an event is due, and marks it as sent.
-    fn tell(&mut self, has_some: bool, is_wanted: bool) -> bool {
+    fn take_due(&mut self, has_some: bool, is_wanted: bool) -> bool {
         let tells = has_some && is_wanted && !self.is_told;
         self.is_told |= tells;
         tells
@@ -71,14 +71,14 @@ impl Notices {
 
     fn next_event(&mut self, target: &Target, features: &Features) -> Option<u64> {
         let has_namespaces = !self.namespaces.log.is_empty();
-        if self.namespaces.tell(has_namespaces, features.tells_namespaces()) {
+        if self.namespaces.take_due(has_namespaces, features.has_namespace_events()) {
             return Some(NAMESPACE_CHANGED);
         }
         let mut all = self.zones.iter_mut().zip(target.namespaces());
         all.find_map(|(zones, namespace)| {
             let has_zones = !zones.log.is_empty();
             let event = ZONE_CHANGED | u64::from(namespace.nsid()) << 32;
-            zones.tell(has_zones, features.tells_zones()).then_some(event)
+            zones.take_due(has_zones, features.has_zone_events()).then_some(event)
         })
     }
 

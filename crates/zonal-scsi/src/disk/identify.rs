@@ -1,6 +1,6 @@
 //! Identification: INQUIRY, capacity, units.
 
-use super::{Begun, Disk, Invocation};
+use super::{Disk, Invocation, Started};
 use crate::sense::{CheckCondition, SenseCode};
 use crate::status::Failure;
 use crate::wire::{
@@ -28,19 +28,19 @@ const STANDARDS: [u16; 4] = [0x00A0, 0x0460, 0x0600, 0x0620];
 pub(super) const UNMAP_RANGES_MAX: u32 = 256;
 
 impl Disk {
-    pub(super) fn test_unit_ready(&self, _: &Invocation<'_>) -> Result<Begun, Failure> {
-        Ok(Begun::Done(0))
+    pub(super) fn test_unit_ready(&self, _: &Invocation<'_>) -> Result<Started, Failure> {
+        Ok(Started::Done(0))
     }
 
-    pub(super) fn request_sense(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn request_sense(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         request_sense(invocation, SenseCode::NO_ADDITIONAL_SENSE)
     }
 
     /// Handles a command for a nonexistent unit (SPC 6.6.2, 6.39; SAM 5.11.4).
-    pub(super) fn begin_elsewhere(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn begin_missing_unit(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         if let Some(inquiry) = parse_as::<Inquiry>(invocation.cdb).filter(|one| one.flags & bits::EVPD == 0) {
             let data = InquiryData { peripheral: NO_UNIT, ..self.inquiry_data() };
-            return Ok(Begun::Data(data.as_bytes().to_vec(), inquiry.len.into()));
+            return Ok(Started::Data(data.as_bytes().to_vec(), inquiry.len.into()));
         }
         match parse_as::<RequestSense>(invocation.cdb) {
             Some(_) => request_sense(invocation, SenseCode::LOGICAL_UNIT_NOT_SUPPORTED),
@@ -48,11 +48,11 @@ impl Disk {
         }
     }
 
-    pub(super) fn inquiry(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn inquiry(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let Inquiry { flags, page, len } = own(invocation)?;
         match (flags & bits::EVPD != 0, page) {
-            (true, page) => Ok(Begun::Data(self.vpd_page(page)?, len.into())),
-            (false, 0) => Ok(Begun::Data(self.inquiry_data().as_bytes().to_vec(), len.into())),
+            (true, page) => Ok(Started::Data(self.vpd_page(page)?, len.into())),
+            (false, 0) => Ok(Started::Data(self.inquiry_data().as_bytes().to_vec(), len.into())),
             // Page code without EVPD (SPC 6.6.1).
             (false, _) => Err(CheckCondition::in_cdb(2).into()),
         }
@@ -192,13 +192,13 @@ impl Disk {
         }
     }
 
-    pub(super) fn capacity_10(&self, _: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn capacity_10(&self, _: &Invocation<'_>) -> Result<Started, Failure> {
         let last_lba = u32::try_from(self.blocks() - 1).unwrap_or(u32::MAX);
         let data = Capacity10 { last_lba: last_lba.into(), block_len: self.block_len().into() };
-        Ok(Begun::Data(data.as_bytes().to_vec(), size_of::<Capacity10>() as u32))
+        Ok(Started::Data(data.as_bytes().to_vec(), size_of::<Capacity10>() as u32))
     }
 
-    pub(super) fn capacity_16(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn capacity_16(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         const OF_THE_DISK: u8 = 1 << 4;
         let ReadCapacity16 { len, .. } = own(invocation)?;
         let capacity = Capacity16 {
@@ -208,16 +208,16 @@ impl Disk {
             flags: flag(Capacity16::LBPME | Capacity16::LBPRZ, self.has_discard()),
             ..Capacity16::default()
         };
-        Ok(Begun::Data(capacity.as_bytes().to_vec(), len.get()))
+        Ok(Started::Data(capacity.as_bytes().to_vec(), len.get()))
     }
 
-    pub(super) fn report_luns(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn report_luns(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let ReportLuns { select, len, .. } = own(invocation)?;
         let list = LunList { len: 8.into(), ..LunList::default() };
         match select {
-            0 | 2 => Ok(Begun::Data(list.as_bytes().to_vec(), len.get())),
+            0 | 2 => Ok(Started::Data(list.as_bytes().to_vec(), len.get())),
             // Well-known logical units; there are none.
-            1 => Ok(Begun::Data(vec![0; 8], len.get())),
+            1 => Ok(Started::Data(vec![0; 8], len.get())),
             _ => Err(CheckCondition::in_cdb(2).into()),
         }
     }
@@ -228,9 +228,9 @@ pub(super) fn own<T: Command>(invocation: &Invocation<'_>) -> Result<T, CheckCon
     parse_as(invocation.cdb).ok_or(SenseCode::INVALID_OPERATION_CODE.into())
 }
 
-fn request_sense(invocation: &Invocation<'_>, code: SenseCode) -> Result<Begun, Failure> {
+fn request_sense(invocation: &Invocation<'_>, code: SenseCode) -> Result<Started, Failure> {
     let RequestSense { flags, len, .. } = own(invocation)?;
     let data: SenseData = code.data();
     let data = if flags & bits::DESC != 0 { data.emit_descriptor() } else { data.emit_fixed() };
-    Ok(Begun::Data(data, len.into()))
+    Ok(Started::Data(data, len.into()))
 }

@@ -1,7 +1,7 @@
 //! Log pages: the list of supported pages, and informational exceptions, which never occur.
 
 use super::identify::own;
-use super::{Begun, Disk, Invocation};
+use super::{Disk, Invocation, Started};
 use crate::sense::CheckCondition;
 use crate::status::Failure;
 use crate::wire::{LogHeader, LogSense, flag};
@@ -17,7 +17,7 @@ const PAGES: [u8; 2] = [SUPPORTED_PAGES, INFORMATIONAL_EXCEPTIONS];
 const NO_EXCEPTION: [u8; 8] = [0, 0, 0x03, 4, 0, 0, 0xFF, 0];
 
 impl Disk {
-    pub(super) fn log_sense(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn log_sense(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let LogSense { page, subpage, first, len, .. } = own(invocation)?;
         // The upper bits select a kind of values; all kinds are equal.
         let page = page & 0x3F;
@@ -34,7 +34,7 @@ impl Disk {
         }
         let page = page | flag(HAS_SUBPAGE, subpage != 0);
         let header = LogHeader { page, subpage, len: (body.len() as u16).into() };
-        Ok(Begun::Data([header.as_bytes(), &body].concat(), len.into()))
+        Ok(Started::Data([header.as_bytes(), &body].concat(), len.into()))
     }
 }
 

@@ -112,7 +112,7 @@ pub(crate) struct Invocation<'a> {
 }
 
 /// Result of starting a command.
-pub(crate) enum Begun {
+pub(crate) enum Started {
     /// Success, with the number of bytes consumed from the initiator's data.
     Done(u32),
     /// Success, with data and the initiator's allocation length.
@@ -236,9 +236,9 @@ impl Disk {
     ///
     /// # Errors
     /// [`Failure`] if the command is refused regardless of zone state.
-    pub(crate) fn begin(&self, lun: u16, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(crate) fn begin(&self, lun: u16, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         if lun != 0 {
-            return self.begin_elsewhere(invocation);
+            return self.begin_missing_unit(invocation);
         }
         let operation = Operation::find(self, invocation.cdb)?;
         operation.check(invocation.cdb)?;

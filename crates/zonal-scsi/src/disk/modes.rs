@@ -1,7 +1,7 @@
 //! Mode pages. All values reflect the device, and none can be changed.
 
 use super::identify::own;
-use super::{Begun, Disk, Invocation};
+use super::{Disk, Invocation, Started};
 use crate::sense::{CheckCondition, SenseCode};
 use crate::status::Failure;
 use crate::wire::{
@@ -35,7 +35,7 @@ struct ModeQuestion {
 }
 
 impl Disk {
-    pub(super) fn mode_sense(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn mode_sense(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let question = question_of(invocation)?;
         if question.control == SAVED {
             return Err(SenseCode::SAVING_PARAMETERS_NOT_SUPPORTED.into());
@@ -46,7 +46,7 @@ impl Disk {
             false => self.block_descriptor(question.is_long_descriptor),
         };
         let header = self.mode_header(&question, descriptor.len(), pages.len());
-        Ok(Begun::Data([header, descriptor, pages].concat(), question.len))
+        Ok(Started::Data([header, descriptor, pages].concat(), question.len))
     }
 
     fn mode_pages(&self, question: &ModeQuestion) -> Result<Vec<u8>, CheckCondition> {
@@ -115,7 +115,7 @@ impl Disk {
     }
 
     /// Handles MODE SELECT: accepts only lists that change nothing.
-    pub(super) fn mode_select(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn mode_select(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let short = parse_as::<ModeSelect6>(invocation.cdb);
         let (flags, len) = match short {
             Some(ModeSelect6 { flags, len, .. }) => (flags, u16::from(len)),
@@ -128,7 +128,7 @@ impl Disk {
             return Err(CheckCondition::in_cdb_bit(1, 0).into());
         }
         if len == 0 {
-            return Ok(Begun::Done(0));
+            return Ok(Started::Done(0));
         }
         if flags & bits::PF == 0 {
             return Err(CheckCondition::in_cdb_bit(1, 4).into());
@@ -141,7 +141,7 @@ impl Disk {
         }
         let list = memory::copy(invocation.data_out, 0, len.into());
         self.check_mode_list(&list, short.is_some())?;
-        Ok(Begun::Done(len.into()))
+        Ok(Started::Done(len.into()))
     }
 
     fn check_mode_list(&self, list: &[u8], is_short: bool) -> Result<(), CheckCondition> {

@@ -4,13 +4,13 @@
 //! Used both for dispatch and for REPORT SUPPORTED OPERATION CODES. READ(6) and WRITE(6) are
 //! missing, as host-managed disks do not have them (ZBC 5.1).
 
-use super::{Begun, Disk, Invocation};
+use super::{Disk, Invocation, Started};
 use crate::sense::{CheckCondition, SenseCode};
 use crate::status::Failure;
 use crate::wire::Cdb;
 use crate::wire::cdb::{bits::*, *};
 
-type Begin = fn(&Disk, &Invocation<'_>) -> Result<Begun, Failure>;
+type Begin = fn(&Disk, &Invocation<'_>) -> Result<Started, Failure>;
 
 /// Entry of the table.
 pub(crate) struct Operation {

@@ -1,7 +1,7 @@
 //! Reports of supported operations, from the table, and of task management functions.
 
 use super::identify::own;
-use super::{Begun, Disk, Invocation, Operation};
+use super::{Disk, Invocation, Operation, Started};
 use crate::sense::CheckCondition;
 use crate::status::Failure;
 use crate::wire::{
@@ -21,14 +21,14 @@ const IS_NOT_THERE: u8 = 1;
 const IS_STANDARD: u8 = 3;
 
 impl Disk {
-    pub(super) fn report_operations(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn report_operations(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let report: ReportOperations = own(invocation)?;
         let data = match report.options & 7 {
             ALL => self.all_operations(report.options & bits::RCTD != 0),
             CODE | CODE_AND_ACTION | CODE_OR_ACTION => self.one_operation(&report)?,
             _ => return Err(CheckCondition::in_cdb_bit(2, 2).into()),
         };
-        Ok(Begun::Data(data, report.len.get()))
+        Ok(Started::Data(data, report.len.get()))
     }
 
     fn all_operations(&self, has_timeouts: bool) -> Vec<u8> {
@@ -78,7 +78,7 @@ impl Disk {
         Ok([head.as_bytes(), &usage, &timeouts].concat())
     }
 
-    pub(super) fn report_task_management(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn report_task_management(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         const EXTENDED: u8 = 12;
         let ReportTaskManagement { options, len, .. } = own(invocation)?;
         let is_extended = options & bits::REPD != 0;
@@ -89,7 +89,7 @@ impl Disk {
         };
         let mut data = list.as_bytes().to_vec();
         data.resize(4 + usize::from(list.len), 0);
-        Ok(Begun::Data(data, len.get()))
+        Ok(Started::Data(data, len.get()))
     }
 }
 

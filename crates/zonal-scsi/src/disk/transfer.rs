@@ -1,7 +1,7 @@
 //! Commands that read, write, compare or unmap blocks.
 
 use super::identify::{UNMAP_RANGES_MAX, own};
-use super::{Begun, Disk, Invocation};
+use super::{Disk, Invocation, Started};
 use crate::sense::{CheckCondition, SenseCode};
 use crate::status::Failure;
 use crate::wire::{
@@ -33,37 +33,37 @@ impl Disk {
         Ok((sector, sectors as u32, sectors as u32 * 512))
     }
 
-    pub(super) fn read(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn read(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let Read { lba, blocks, .. } =
             Read::parse(invocation.cdb).ok_or(SenseCode::INVALID_OPERATION_CODE)?;
         let (sector, sectors, bytes) = self.transfer(invocation.cdb, lba, blocks)?;
         self.check_read(sector, sectors.into())?;
         check_len(invocation.data_in_len, bytes)?;
         if sectors == 0 {
-            return Ok(Begun::Done(0));
+            return Ok(Started::Done(0));
         }
         let request = Request::read(sector, sectors, IoBuf::empty());
-        Ok(Begun::Working(OneRequest::new(request, Moved::In(bytes)).into()))
+        Ok(Started::Working(OneRequest::new(request, Moved::In(bytes)).into()))
     }
 
-    pub(super) fn write(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn write(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let write = Write::parse(invocation.cdb).ok_or(SenseCode::INVALID_OPERATION_CODE)?;
         let (sector, sectors, bytes) = self.transfer(invocation.cdb, write.lba, write.blocks)?;
         self.check_write(sector, sectors.into())?;
         check_len(invocation.data_out.len(), bytes)?;
         if sectors == 0 {
-            return Ok(Begun::Done(0));
+            return Ok(Started::Done(0));
         }
         let reissued = ReissuedWrite::of(self.part(), sector, sectors, write.fua);
         if let Some(reissued) = reissued.filter(|_| invocation.is_reissued) {
-            return Ok(Begun::Working(Work::Reissued(ReissuedWork::new(reissued))));
+            return Ok(Started::Working(Work::Reissued(ReissuedWork::new(reissued))));
         }
         let request = Request::write(sector, sectors, IoBuf::empty());
         let request = if write.fua { request.fua() } else { request };
-        Ok(Begun::Working(OneRequest::new(request, Moved::Out(bytes)).into()))
+        Ok(Started::Working(OneRequest::new(request, Moved::Out(bytes)).into()))
     }
 
-    pub(super) fn verify(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn verify(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let Verify { lba, blocks, check } =
             Verify::parse(invocation.cdb).ok_or(SenseCode::INVALID_OPERATION_CODE)?;
         let check = check.ok_or(CheckCondition::in_cdb_bit(1, 2))?;
@@ -76,41 +76,41 @@ impl Disk {
         };
         check_len(invocation.data_out.len(), data)?;
         if sectors == 0 {
-            return Ok(Begun::Done(0));
+            return Ok(Started::Done(0));
         }
         if check == ByteCheck::None && self.part().info().verify_sectors_max > 0 {
-            return Ok(Begun::Working(
+            return Ok(Started::Working(
                 OneRequest::new(Request::verify(sector, sectors), Moved::Nothing).into(),
             ));
         }
-        Ok(Begun::Working(Work::Compare(CompareWork::new(self, sector, sectors, data))))
+        Ok(Started::Working(Work::Compare(CompareWork::new(self, sector, sectors, data))))
     }
 
-    pub(super) fn synchronize(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn synchronize(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let SynchronizeCache { lba, blocks, .. } =
             SynchronizeCache::parse(invocation.cdb).ok_or(SenseCode::INVALID_OPERATION_CODE)?;
         self.range(lba, blocks)?;
-        Ok(Begun::Working(flush()))
+        Ok(Started::Working(flush()))
     }
 
-    pub(super) fn start_stop(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn start_stop(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let StartStopUnit { flags, .. } = own(invocation)?;
         match flags & (bits::START | bits::NO_FLUSH) != 0 {
-            true => Ok(Begun::Done(0)),
-            false => Ok(Begun::Working(flush())),
+            true => Ok(Started::Done(0)),
+            false => Ok(Started::Working(flush())),
         }
     }
 
     /// Handles PREVENT ALLOW MEDIUM REMOVAL. The medium is never removable.
-    pub(super) fn prevent_removal(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn prevent_removal(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let PreventAllowMediumRemoval { prevent, .. } = own(invocation)?;
         match prevent {
-            0 | 1 => Ok(Begun::Done(0)),
+            0 | 1 => Ok(Started::Done(0)),
             _ => Err(CheckCondition::in_cdb_bit(4, 1).into()),
         }
     }
 
-    pub(super) fn write_same(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn write_same(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let same = WriteSame::parse(invocation.cdb).ok_or(SenseCode::INVALID_OPERATION_CODE)?;
         let WriteSame { lba, blocks, is_unmap, has_data } = same;
         if is_unmap && !self.has_discard() {
@@ -132,23 +132,23 @@ impl Disk {
         let reissued = reissued.filter(|_| invocation.is_reissued);
         if reissued.is_some() || block.iter().any(|byte| *byte != 0) {
             let held = reissued.map_or(0, |write| write.held_len() / 512);
-            return Ok(Begun::Working(Work::Fill(FillWork::new(sector, sectors, &block, data).held(held))));
+            return Ok(Started::Working(Work::Fill(FillWork::new(sector, sectors, &block, data).held(held))));
         }
         let is_conventional = sector.0 + u64::from(sectors) <= self.conventional_end().0;
         let request = match is_unmap && is_conventional {
             true => Request::discard(sector, sectors),
             false => Request::write_zeroes(sector, sectors),
         };
-        Ok(Begun::Working(OneRequest::new(request, Moved::Kept(data)).into()))
+        Ok(Started::Working(OneRequest::new(request, Moved::Kept(data)).into()))
     }
 
     /// Handles UNMAP, which is advisory (SBC 4.7.3.3): sequential zones are left unchanged, as they
     /// are reset instead.
-    pub(super) fn unmap(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn unmap(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let Unmap { len, .. } = own(invocation)?;
         let len = len.get();
         if len == 0 {
-            return Ok(Begun::Done(0));
+            return Ok(Started::Done(0));
         }
         check_len(invocation.data_out.len(), len.into())?;
         // One range above the limit is read, so that the check below detects it.
@@ -174,7 +174,7 @@ impl Disk {
                 ranges.push((sector, conventional));
             }
         }
-        Ok(Begun::Working(Work::Unmap(UnmapWork::new(ranges, len.into()))))
+        Ok(Started::Working(Work::Unmap(UnmapWork::new(ranges, len.into()))))
     }
 }
 

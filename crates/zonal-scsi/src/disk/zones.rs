@@ -1,7 +1,7 @@
 //! Zone commands, and checks of ranges against zones.
 
 use super::identify::own;
-use super::{Begun, Disk, Invocation};
+use super::{Disk, Invocation, Started};
 use crate::sense::{CheckCondition, SenseCode};
 use crate::status::Failure;
 use crate::wire::{ReportHeader, ReportZones, ReportedZone, ZoneAction, ZoneOut, bits};
@@ -116,20 +116,20 @@ impl Disk {
         })
     }
 
-    pub(super) fn report_zones(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn report_zones(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let ReportZones { lba, len, options, .. } = own(invocation)?;
         let is_partial = options & bits::PARTIAL != 0;
         let filter = ZoneFilter::parse(options & 0x3F).ok_or(CheckCondition::in_cdb_bit(14, 5))?;
         let sector = self.sector(lba.get())?;
         let room = invocation.data_in_len.min(len.get() as usize) as u32;
-        Ok(Begun::Working(Work::Report(ReportWork::new(self, sector, filter, is_partial, room))))
+        Ok(Started::Working(Work::Report(ReportWork::new(self, sector, filter, is_partial, room))))
     }
 
-    pub(super) fn zone_out(&self, invocation: &Invocation<'_>) -> Result<Begun, Failure> {
+    pub(super) fn zone_out(&self, invocation: &Invocation<'_>) -> Result<Started, Failure> {
         let ZoneOut { action, lba, is_all } =
             ZoneOut::parse(invocation.cdb).ok_or(CheckCondition::in_cdb_bit(1, 4))?;
         if is_all {
-            return Ok(Begun::Working(match action {
+            return Ok(Started::Working(match action {
                 ZoneAction::Reset => OneRequest::new(Request::reset_all(), Moved::Nothing).into(),
                 action => Work::AllZones(AllZonesWork::new(action)),
             }));
@@ -140,7 +140,7 @@ impl Disk {
         if !is_start || geometry.is_conventional(geometry.zone_of(sector)) {
             return Err(CheckCondition::in_cdb(2).into());
         }
-        Ok(Begun::Working(Work::Zone(ZoneWork::new(action, sector))))
+        Ok(Started::Working(Work::Zone(ZoneWork::new(action, sector))))
     }
 
     /// Checks that a read does not touch a gap (ZBC 4.4.3.7). It may cross zones and extend beyond

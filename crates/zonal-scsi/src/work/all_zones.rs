@@ -7,7 +7,7 @@
 //! zones are counted first, and the zones opened so far are closed again if one cannot be opened.
 
 use super::zone::is_refused_transition;
-use super::{Next, REPORT_ZONES, op_of, zones_of};
+use super::{REPORT_ZONES, Step, op_of, zones_of};
 use crate::disk::Disk;
 use crate::sense::SenseCode;
 use crate::status::Failure;
@@ -55,12 +55,12 @@ impl AllZonesWork {
         AllZonesWork { action, stage, round: 0, next: 0, stay_open: 0, concerned, opened }
     }
 
-    pub(super) fn step(&mut self, disk: &Disk, end: Option<Completion>) -> Next {
+    pub(super) fn step(&mut self, disk: &Disk, end: Option<Completion>) -> Step {
         let Some(end) = end else { return self.ask(disk) };
         match self.stage {
             AllZonesStage::Counting => match zones_of(end) {
                 Ok(zones) => self.count(disk, &zones),
-                Err(failure) => Next::End(Err(failure)),
+                Err(failure) => Step::End(Err(failure)),
             },
             AllZonesStage::Asking => match zones_of(end) {
                 Ok(zones) => {
@@ -78,13 +78,13 @@ impl AllZonesWork {
         }
     }
 
-    fn ask(&self, disk: &Disk) -> Next {
+    fn ask(&self, disk: &Disk) -> Step {
         let start = disk.geometry().start_of(ZoneIndex(self.next));
-        Next::Ask(Request::report(start, REPORT_ZONES))
+        Step::Ask(Request::report(start, REPORT_ZONES))
     }
 
     /// OPEN is refused as a whole if not all zones can be open (ZBC 5.7).
-    fn count(&mut self, disk: &Disk, zones: &[ZoneDescriptor]) -> Next {
+    fn count(&mut self, disk: &Disk, zones: &[ZoneDescriptor]) -> Step {
         let stays_open =
             |zone: &&ZoneDescriptor| matches!(zone.condition, ZoneCondition::ExpOpen | ZoneCondition::Closed);
         self.stay_open += zones.iter().filter(stays_open).count() as u64;
@@ -94,17 +94,17 @@ impl AllZonesWork {
         }
         let open_max = u64::from(disk.part().info().open_max);
         if open_max > 0 && self.stay_open > open_max {
-            return Next::fail(SenseCode::INSUFFICIENT_ZONE_RESOURCES);
+            return Step::fail(SenseCode::INSUFFICIENT_ZONE_RESOURCES);
         }
         (self.stage, self.next) = (AllZonesStage::Asking, 0);
         self.ask(disk)
     }
 
     /// Continues with the next zone of the piece, the next piece, or the next round.
-    fn act(&mut self, disk: &Disk) -> Next {
+    fn act(&mut self, disk: &Disk) -> Step {
         if let Some(zone) = self.concerned.pop_front() {
             self.stage = AllZonesStage::Acting(zone);
-            return Next::Ask(Request::zone(op_of(self.action), zone));
+            return Step::Ask(Request::zone(op_of(self.action), zone));
         }
         if self.next >= disk.geometry().zones() {
             (self.round, self.next) = (self.round + 1, 0);
@@ -113,10 +113,10 @@ impl AllZonesWork {
             self.stage = AllZonesStage::Asking;
             return self.ask(disk);
         }
-        Next::End(Ok(0))
+        Step::End(Ok(0))
     }
 
-    fn acted(&mut self, disk: &Disk, zone: Sector, end: Completion) -> Next {
+    fn acted(&mut self, disk: &Disk, zone: Sector, end: Completion) -> Step {
         match end.result {
             Ok(_) => {
                 if self.action == ZoneAction::Open {
@@ -131,13 +131,13 @@ impl AllZonesWork {
         }
     }
 
-    fn undo(&mut self, failure: Failure) -> Next {
+    fn undo(&mut self, failure: Failure) -> Step {
         match self.opened.pop() {
             Some(zone) => {
                 self.stage = AllZonesStage::Closing(failure);
-                Next::Ask(Request::zone(Op::ZoneClose, zone))
+                Step::Ask(Request::zone(Op::ZoneClose, zone))
             }
-            None => Next::End(Err(failure)),
+            None => Step::End(Err(failure)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! VERIFY by reading: checks that blocks are readable, or that they match the initiator's data.
 
-use super::{Memory, Next, SCRATCH, memory};
+use super::{Memory, SCRATCH, Step, memory};
 use crate::disk::Disk;
 use crate::sense::SenseCode;
 use crate::status::Failure;
@@ -42,23 +42,23 @@ impl CompareWork {
         }
     }
 
-    pub(super) fn step(&mut self, memory: &mut Memory, end: Option<Completion>) -> Next {
+    pub(super) fn step(&mut self, memory: &mut Memory, end: Option<Completion>) -> Step {
         if let Some(Completion { result, buf, .. }) = end {
             self.scratch = buf;
             if let Err(error) = result {
-                return Next::End(Err(Failure::of_request(&error, true)));
+                return Step::End(Err(Failure::of_request(&error, true)));
             }
             if !self.is_same(memory) {
-                return Next::fail(SenseCode::MISCOMPARE_DURING_VERIFY);
+                return Step::fail(SenseCode::MISCOMPARE_DURING_VERIFY);
             }
             self.done += self.asked;
         }
         if self.done == self.sectors {
-            return Next::End(Ok(self.data));
+            return Step::End(Ok(self.data));
         }
         self.asked = (self.sectors - self.done).min(self.piece_sectors);
         let sector = self.first + Sectors(self.done.into());
-        Next::Ask(Request::read(sector, self.asked, mem::take(&mut self.scratch)))
+        Step::Ask(Request::read(sector, self.asked, mem::take(&mut self.scratch)))
     }
 
     /// True if the blocks just read match the initiator's data.

@@ -1,7 +1,7 @@
 //! WRITE SAME: writes copies of a block piece by piece. For a command left over by a killed
 //! process, the contents of the zone are compared first.
 
-use super::{Next, SCRATCH};
+use super::{SCRATCH, Step};
 use crate::status::Failure;
 use std::mem;
 use zonal_core::{Sector, Sectors};
@@ -41,7 +41,7 @@ impl FillWork {
         FillWork { held, ..self }
     }
 
-    pub(super) fn step(&mut self, end: Option<Completion>) -> Next {
+    pub(super) fn step(&mut self, end: Option<Completion>) -> Step {
         match end {
             None => {}
             Some(end) if self.done < self.held => self.compared(end),
@@ -49,7 +49,7 @@ impl FillWork {
                 self.copies = buf;
                 if let Err(error) = result {
                     let failure = Failure::of_request(&error, false);
-                    return Next::End(Err(if self.done > 0 { failure.in_part() } else { failure }));
+                    return Step::End(Err(if self.done > 0 { failure.in_part() } else { failure }));
                 }
                 self.done += self.asked;
             }
@@ -58,11 +58,11 @@ impl FillWork {
         let up_to = if self.done < self.held { self.held } else { self.sectors };
         self.asked = (up_to - self.done).min(self.piece_sectors);
         match self.asked {
-            0 => Next::End(Ok(self.data)),
+            0 => Step::End(Ok(self.data)),
             asked if self.done < self.held => {
-                Next::Ask(Request::read(next, asked, IoBuf::zeroed(asked * 512)))
+                Step::Ask(Request::read(next, asked, IoBuf::zeroed(asked * 512)))
             }
-            asked => Next::Ask(Request::write(next, asked, mem::take(&mut self.copies))),
+            asked => Step::Ask(Request::write(next, asked, mem::take(&mut self.copies))),
         }
     }
 

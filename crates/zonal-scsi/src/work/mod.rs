@@ -50,21 +50,21 @@ pub(crate) enum Work {
 }
 
 /// Next action after a step.
-pub(crate) enum Next {
+pub(crate) enum Step {
     /// Submit this request, and step again on its completion.
     Ask(Request),
     /// Complete, with the number of bytes transferred.
     End(Result<u32, Failure>),
 }
 
-impl Next {
-    fn fail(failure: impl Into<Failure>) -> Next {
-        Next::End(Err(failure.into()))
+impl Step {
+    fn fail(failure: impl Into<Failure>) -> Step {
+        Step::End(Err(failure.into()))
     }
 }
 
 impl Work {
-    pub(crate) fn step(&mut self, disk: &Disk, memory: &mut Memory, end: Option<Completion>) -> Next {
+    pub(crate) fn step(&mut self, disk: &Disk, memory: &mut Memory, end: Option<Completion>) -> Step {
         match self {
             Work::One(work) => work.step(memory, end),
             Work::Compare(work) => work.step(memory, end),
@@ -79,9 +79,9 @@ impl Work {
 
     /// Ends the task without submitting `request` from its last step, and recovers the initiator's
     /// memory. Other kinds of work pass that memory only to their first request.
-    pub(crate) fn leave(&self, memory: &mut Memory, request: Request) {
+    pub(crate) fn abandon(&self, memory: &mut Memory, request: Request) {
         if let Work::Reissued(work) = self {
-            work.leave(memory, request);
+            work.abandon(memory, request);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Command consisting of one request, with the transport's memory.
 
-use super::{Memory, Next, Work};
+use super::{Memory, Step, Work};
 use crate::status::Failure;
 use std::mem;
 use zonal_io::volume::{Completion, Request};
@@ -37,16 +37,16 @@ impl OneRequest {
         OneRequest { is_read: request.op.is_read(), request: Some(request), moved }
     }
 
-    pub(super) fn step(&mut self, memory: &mut Memory, end: Option<Completion>) -> Next {
+    pub(super) fn step(&mut self, memory: &mut Memory, end: Option<Completion>) -> Step {
         if let Some(mut request) = self.request.take() {
             match self.moved {
                 Moved::In(_) => request.buf = mem::take(&mut memory.data_in),
                 Moved::Out(_) => request.buf = mem::take(&mut memory.data_out),
                 Moved::Kept(_) | Moved::Nothing => {}
             }
-            return Next::Ask(request);
+            return Step::Ask(request);
         }
-        let Some(Completion { result, buf, .. }) = end else { return Next::fail(Failure::Aborted) };
+        let Some(Completion { result, buf, .. }) = end else { return Step::fail(Failure::Aborted) };
         let bytes = match self.moved {
             Moved::In(bytes) => {
                 memory.data_in = buf;
@@ -59,6 +59,6 @@ impl OneRequest {
             Moved::Kept(bytes) => bytes,
             Moved::Nothing => 0,
         };
-        Next::End(result.map(|_| bytes).map_err(|error| Failure::of_request(&error, self.is_read)))
+        Step::End(result.map(|_| bytes).map_err(|error| Failure::of_request(&error, self.is_read)))
     }
 }

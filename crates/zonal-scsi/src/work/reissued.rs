@@ -1,7 +1,7 @@
 //! Write left unanswered by a killed process: reads the contents of its zone, then writes the
 //! missing part.
 
-use super::{Memory, Next};
+use super::{Memory, Step};
 use crate::status::Failure;
 use std::mem;
 use zonal_io::buffer::IoBuf;
@@ -28,33 +28,33 @@ impl ReissuedWork {
         ReissuedWork { write, step: ReissuedStep::None }
     }
 
-    pub(super) fn step(&mut self, memory: &mut Memory, end: Option<Completion>) -> Next {
+    pub(super) fn step(&mut self, memory: &mut Memory, end: Option<Completion>) -> Step {
         let moved = self.write.bytes();
         let Some(Completion { result, buf, .. }) = end else {
             self.step = ReissuedStep::Read;
-            return Next::Ask(self.write.read(IoBuf::zeroed(self.write.held_len())));
+            return Step::Ask(self.write.read(IoBuf::zeroed(self.write.held_len())));
         };
         match self.step {
             ReissuedStep::None | ReissuedStep::Read => {
                 let held = buf.into_buf();
                 let remaining = self.write.remaining(result.ok().map(|_| &held[..]), &memory.data_out);
                 match self.rest(remaining, memory) {
-                    Some(request) => Next::Ask(request),
-                    None => Next::End(Ok(moved)),
+                    Some(request) => Step::Ask(request),
+                    None => Step::End(Ok(moved)),
                 }
             }
             ReissuedStep::AsAsked => {
                 memory.data_out = buf;
-                Next::End(result.map(|_| moved).map_err(|error| Failure::of_request(&error, false)))
+                Step::End(result.map(|_| moved).map_err(|error| Failure::of_request(&error, false)))
             }
             ReissuedStep::Rest => {
-                Next::End(result.map(|_| moved).map_err(|error| Failure::of_request(&error, false).in_part()))
+                Step::End(result.map(|_| moved).map_err(|error| Failure::of_request(&error, false).in_part()))
             }
         }
     }
 
     /// Recovers the initiator's memory from a request that will not be submitted.
-    pub(super) fn leave(&self, memory: &mut Memory, request: Request) {
+    pub(super) fn abandon(&self, memory: &mut Memory, request: Request) {
         if matches!(self.step, ReissuedStep::AsAsked) {
             memory.data_out = request.buf;
         }

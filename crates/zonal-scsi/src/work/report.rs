@@ -4,7 +4,7 @@
 //! zones that do not fit. If all zones match, their number follows from the geometry, without a
 //! request to the volume.
 
-use super::{Memory, Next, REPORT_ZONES, memory, zones_of};
+use super::{Memory, REPORT_ZONES, Step, memory, zones_of};
 use crate::disk::{Disk, ZoneFilter};
 use crate::wire::{ReportHeader, ReportedZone};
 use zerocopy::IntoBytes;
@@ -45,22 +45,22 @@ impl ReportWork {
         ReportWork { filter, is_partial, room, next: zone.0, zones, begins_in_gap, matched: 0 }
     }
 
-    pub(super) fn step(&mut self, disk: &Disk, memory: &mut Memory, end: Option<Completion>) -> Next {
+    pub(super) fn step(&mut self, disk: &Disk, memory: &mut Memory, end: Option<Completion>) -> Step {
         match end.map(zones_of) {
             Some(Ok(zones)) => self.put_zones(disk, memory, &zones),
-            Some(Err(failure)) => return Next::End(Err(failure)),
+            Some(Err(failure)) => return Step::End(Err(failure)),
             None => {}
         }
-        self.skip_what_is_known(disk);
+        self.skip_known_zones(disk);
         if self.next < self.zones {
             let start = disk.geometry().start_of(ZoneIndex(self.next));
-            return Next::Ask(Request::report(start, self.zones_wanted()));
+            return Step::Ask(Request::report(start, self.zones_wanted()));
         }
         let header = disk.report_header(self.matched * DESCRIPTOR as u64);
         let len = HEADER.min(self.room as usize);
         memory::put(&mut memory.data_in, 0, &header.as_bytes()[..len]);
         let end = HEADER as u64 + self.matched * DESCRIPTOR as u64;
-        Next::End(Ok(end.min(self.room.into()) as u32))
+        Step::End(Ok(end.min(self.room.into()) as u32))
     }
 
     /// Number of whole descriptors that fit.
@@ -84,7 +84,7 @@ impl ReportWork {
     }
 
     /// Skips zones that need not be requested from the volume.
-    fn skip_what_is_known(&mut self, disk: &Disk) {
+    fn skip_known_zones(&mut self, disk: &Disk) {
         if self.is_partial && self.matched >= self.fits() || self.filter == ZoneFilter::WithProperties {
             self.next = self.zones;
             return;

@@ -1,6 +1,6 @@
 //! UNMAP: discards of conventional blocks in sequence.
 
-use super::Next;
+use super::Step;
 use crate::status::Failure;
 use std::collections::VecDeque;
 use zonal_core::{Sector, Sectors};
@@ -23,15 +23,15 @@ impl UnmapWork {
         UnmapWork { ranges: ranges.into(), list_len }
     }
 
-    pub(super) fn step(&mut self, end: Option<Completion>) -> Next {
+    pub(super) fn step(&mut self, end: Option<Completion>) -> Step {
         if let Some(Completion { result: Err(error), .. }) = end {
-            return Next::End(Err(Failure::of_request(&error, false)));
+            return Step::End(Err(Failure::of_request(&error, false)));
         }
-        let Some((sector, left)) = self.ranges.pop_front() else { return Next::End(Ok(self.list_len)) };
+        let Some((sector, left)) = self.ranges.pop_front() else { return Step::End(Ok(self.list_len)) };
         let piece = left.min(PIECE_SECTORS);
         if left > piece {
             self.ranges.push_front((sector + Sectors(piece), left - piece));
         }
-        Next::Ask(Request::discard(sector, piece as u32))
+        Step::Ask(Request::discard(sector, piece as u32))
     }
 }

@@ -4,7 +4,7 @@
 //! closing an idle zone, or opening a full one (ZBC 5.2, 5.7). The condition of the zone then
 //! determines the answer.
 
-use super::{Next, op_of, zones_of};
+use super::{Step, op_of, zones_of};
 use crate::sense::SenseCode;
 use crate::status::Failure;
 use crate::wire::ZoneAction;
@@ -31,28 +31,28 @@ impl ZoneWork {
         ZoneWork { action, start, stage: ZoneWorkStage::Beginning }
     }
 
-    pub(super) fn step(&mut self, end: Option<Completion>) -> Next {
+    pub(super) fn step(&mut self, end: Option<Completion>) -> Step {
         let Some(end) = end else {
             self.stage = ZoneWorkStage::Acting;
-            return Next::Ask(Request::zone(op_of(self.action), self.start));
+            return Step::Ask(Request::zone(op_of(self.action), self.start));
         };
         match self.stage {
             ZoneWorkStage::Beginning | ZoneWorkStage::Acting => self.acted(end),
             ZoneWorkStage::Asking => match zones_of(end) {
-                Ok(zones) => Next::End(verdict(self.action, zones[0].condition)),
-                Err(failure) => Next::End(Err(failure)),
+                Ok(zones) => Step::End(verdict(self.action, zones[0].condition)),
+                Err(failure) => Step::End(Err(failure)),
             },
         }
     }
 
-    fn acted(&mut self, end: Completion) -> Next {
+    fn acted(&mut self, end: Completion) -> Step {
         match end.result {
-            Ok(_) => Next::End(Ok(0)),
+            Ok(_) => Step::End(Ok(0)),
             Err(error) if is_refused_transition(&error) => {
                 self.stage = ZoneWorkStage::Asking;
-                Next::Ask(Request::report(self.start, 1))
+                Step::Ask(Request::report(self.start, 1))
             }
-            Err(error) => Next::End(Err(Failure::of_request(&error, false))),
+            Err(error) => Step::End(Err(Failure::of_request(&error, false))),
         }
     }
 }

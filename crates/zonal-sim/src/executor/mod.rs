@@ -38,8 +38,8 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 use timeline::earlier;
-pub use timeline::{Halt, Section, Timeline, VirtualClock, rest};
-pub use wakes::{Happenings, Wakes};
+pub use timeline::{Halt, Section, Timeline, VirtualClock, run_until_idle};
+pub use wakes::{EventCount, Wakes};
 use zonal_core::Nanos;
 
 /// Size of a task's stack. Only pages in use take memory.
@@ -53,13 +53,13 @@ const TURNS_MAX: u32 = 256;
 
 /// Number of fruitless rounds of polling tasks before the clock jumps. In the first, a task may
 /// have sent a request that the next poll completes.
-const QUIET_LOOKS: u32 = 2;
+const QUIET_POLLS: u32 = 2;
 
 /// Maximum number of polling rounds at one instant, for some hundred million checks.
-const LOOKS_MAX: u32 = 1 << 24;
+const POLLS_MAX: u32 = 1 << 24;
 
-/// Rounds of the loop between two calls of [`Host::look_at_the_world`].
-const ROUNDS_PER_LOOK: u32 = 4096;
+/// Rounds of the loop between two calls of [`Host::tick`].
+const ROUNDS_PER_TICK: u32 = 4096;
 
 /// Reason for a task to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,13 +125,13 @@ pub struct Signals {
     /// Tasks with completed requests.
     pub wakes: Wakes,
     /// Count of events that other tasks may wait for.
-    pub happenings: Rc<Happenings>,
+    pub events: Rc<EventCount>,
 }
 
 impl Signals {
     /// Creates the signals for this number of tasks.
     pub fn new(tasks: usize) -> Signals {
-        Signals { wakes: Wakes::new(tasks), happenings: Rc::default() }
+        Signals { wakes: Wakes::new(tasks), events: Rc::default() }
     }
 }
 
@@ -159,11 +159,11 @@ pub trait Host {
     /// Condition that a task waits for and another task meets.
     type Condition: Copy;
     /// Result of a task.
-    type Left;
+    type Outcome;
 
     /// Returns false if the condition is certainly not met. Checking here is far cheaper than
     /// resuming the task.
-    fn is_there(&self, _task: usize, _condition: Self::Condition) -> bool {
+    fn may_be_met(&self, _task: usize, _condition: Self::Condition) -> bool {
         true
     }
 
@@ -173,7 +173,7 @@ pub trait Host {
     }
 
     /// A task has ended with this result.
-    fn over(&mut self, task: usize, left: Self::Left, now: Nanos) -> Resume;
+    fn task_ended(&mut self, task: usize, outcome: Self::Outcome, now: Nanos) -> Resume;
 
     /// Next times at which the clock stops for the host.
     fn alarms(&self) -> Alarms {
@@ -190,7 +190,7 @@ pub trait Host {
     fn was_polled(&mut self, _now: Nanos) {}
 
     /// Called regularly, independently of the clock.
-    fn look_at_the_world(&mut self, _now: Nanos) -> Resume {
+    fn tick(&mut self, _now: Nanos) -> Resume {
         Resume::Ready
     }
 }
@@ -237,7 +237,7 @@ pub struct Executor<'a, H: Host> {
     host: &'a mut H,
     now: Nanos,
     begun: Nanos,
-    fibres: Vec<Fibre<H::Condition, H::Left>>,
+    fibres: Vec<Fibre<H::Condition, H::Outcome>>,
     /// Number of tasks that have not ended.
     alive: usize,
     ready: VecDeque<usize>,
@@ -249,7 +249,7 @@ pub struct Executor<'a, H: Host> {
     seen: u64,
     /// Some tasks in `others` no longer wait.
     have_left: bool,
-    lookers: Lookers,
+    pollers: Pollers,
     turns: u32,
     /// Count of events when polls were last counted.
     happened: u64,
@@ -258,11 +258,11 @@ pub struct Executor<'a, H: Host> {
 
 /// Polling tasks, which check for themselves.
 #[derive(Default)]
-struct Lookers {
+struct Pollers {
     waiting: Vec<usize>,
     /// Tasks that made progress. They check last: otherwise the first task could take all of a
     /// resource as it becomes free, and others none.
-    got_on: Vec<usize>,
+    progressed: Vec<usize>,
     /// Count of events at their last check.
     seen: u64,
     /// Rounds without progress since then.
@@ -275,7 +275,7 @@ impl<'a, H: Host> Executor<'a, H> {
     /// Creates an executor. The tasks are numbered in `signals` by their position.
     pub fn new(
         timeline: &'a Timeline,
-        tasks: Vec<Task<H::Condition, H::Left>>,
+        tasks: Vec<Task<H::Condition, H::Outcome>>,
         signals: Signals,
         host: &'a mut H,
     ) -> Executor<'a, H> {
@@ -293,7 +293,7 @@ impl<'a, H: Host> Executor<'a, H> {
             seen: 0,
             have_left: false,
             // All of them check at the start.
-            lookers: Lookers { quiet: 1, ..Lookers::default() },
+            pollers: Pollers { quiet: 1, ..Pollers::default() },
             turns: 0,
             happened: 0,
             rounds: 0,
@@ -328,12 +328,12 @@ impl<'a, H: Host> Executor<'a, H> {
                 self.wake_others();
             }
             if self.ready.is_empty() {
-                self.wake_lookers()?;
+                self.wake_pollers()?;
             }
             if self.ready.is_empty() {
                 self.advance(due)?;
             }
-            self.look_at_the_world();
+            self.tick();
         }
     }
 
@@ -341,17 +341,17 @@ impl<'a, H: Host> Executor<'a, H> {
     fn run_next(&mut self) -> Result<(), Stopped> {
         let Some(n) = self.ready.pop_front() else { return Ok(()) };
         if let Some(condition) = self.fibres[n].glance.take()
-            && !self.host.is_there(n, condition)
+            && !self.host.may_be_met(n, condition)
         {
             self.list(n, condition);
             return Ok(());
         }
         let fibre = &mut self.fibres[n];
-        let happened = self.signals.happenings.count();
+        let happened = self.signals.events.count();
         let pause = match fibre.task.coroutine.resume(()) {
             CoroutineResult::Yield(pause) => pause,
-            CoroutineResult::Return(left) => {
-                self.over(n, left);
+            CoroutineResult::Return(outcome) => {
+                self.task_ended(n, outcome);
                 return Ok(());
             }
         };
@@ -368,9 +368,9 @@ impl<'a, H: Host> Executor<'a, H> {
             }
             Pause::Look => {
                 fibre.state = TaskState::Look;
-                let got_on = self.signals.happenings.count() != happened;
-                let Lookers { waiting, got_on: last, .. } = &mut self.lookers;
-                if got_on { last.push(n) } else { waiting.push(n) }
+                let progressed = self.signals.events.count() != happened;
+                let Pollers { waiting, progressed: last, .. } = &mut self.pollers;
+                if progressed { last.push(n) } else { waiting.push(n) }
             }
             Pause::Turn => {
                 self.ready.push_back(n);
@@ -383,18 +383,18 @@ impl<'a, H: Host> Executor<'a, H> {
     /// Adds a task to those that wait for a condition.
     fn list(&mut self, n: usize, condition: H::Condition) {
         let fibre = &mut self.fibres[n];
-        fibre.state = TaskState::Or(condition, self.signals.happenings.count());
+        fibre.state = TaskState::Or(condition, self.signals.events.count());
         if !std::mem::replace(&mut fibre.is_listed, true) {
             self.others.push(n);
         }
     }
 
-    fn over(&mut self, n: usize, left: H::Left) {
+    fn task_ended(&mut self, n: usize, outcome: H::Outcome) {
         self.have_left |= self.fibres[n].is_listed;
         self.fibres[n].state = TaskState::Ended;
         self.alive -= 1;
-        self.signals.happenings.one_more();
-        let resume = self.host.over(n, left, self.now);
+        self.signals.events.increment();
+        let resume = self.host.task_ended(n, outcome, self.now);
         self.resume(resume);
     }
 
@@ -431,7 +431,7 @@ impl<'a, H: Host> Executor<'a, H> {
 
     /// Wakes tasks that wait for a condition, if an event since their last check may have met it.
     fn wake_others(&mut self) {
-        let happened = self.signals.happenings.count();
+        let happened = self.signals.events.count();
         if self.others.is_empty() || happened == self.seen && !self.have_left {
             return;
         }
@@ -441,14 +441,14 @@ impl<'a, H: Host> Executor<'a, H> {
         for &n in &self.listed {
             match self.fibres[n].state {
                 TaskState::Or(_, seen) if seen == happened => self.others.push(n),
-                TaskState::Or(condition, _) => is_for_any |= self.host.is_there(n, condition),
+                TaskState::Or(condition, _) => is_for_any |= self.host.may_be_met(n, condition),
                 _ => self.fibres[n].is_listed = false,
             }
         }
         for at in 0..self.listed.len() {
             let n = self.listed[at];
             match self.fibres[n].state {
-                TaskState::Or(condition, seen) if seen != happened => self.let_look(n, condition, is_for_any),
+                TaskState::Or(condition, seen) if seen != happened => self.recheck(n, condition, is_for_any),
                 _ => {}
             }
         }
@@ -457,7 +457,7 @@ impl<'a, H: Host> Executor<'a, H> {
 
     /// Wakes a task to check its condition in turn, or, if no condition can be met, keeps it
     /// waiting.
-    fn let_look(&mut self, n: usize, condition: H::Condition, has_to: bool) {
+    fn recheck(&mut self, n: usize, condition: H::Condition, has_to: bool) {
         self.fibres[n].is_listed = false;
         if has_to {
             self.wake(n);
@@ -468,27 +468,27 @@ impl<'a, H: Host> Executor<'a, H> {
     }
 
     /// Resumes the polling tasks, unless none made progress in the last rounds.
-    fn wake_lookers(&mut self) -> Result<(), Stopped> {
-        let lookers = &mut self.lookers;
-        if lookers.waiting.is_empty() && lookers.got_on.is_empty() {
+    fn wake_pollers(&mut self) -> Result<(), Stopped> {
+        let pollers = &mut self.pollers;
+        if pollers.waiting.is_empty() && pollers.progressed.is_empty() {
             return Ok(());
         }
-        let happened = self.signals.happenings.count();
-        if std::mem::replace(&mut lookers.seen, happened) != happened {
-            lookers.quiet = 0;
+        let happened = self.signals.events.count();
+        if std::mem::replace(&mut pollers.seen, happened) != happened {
+            pollers.quiet = 0;
         }
-        if lookers.quiet >= QUIET_LOOKS {
+        if pollers.quiet >= QUIET_POLLS {
             return Ok(());
         }
-        lookers.quiet += 1;
-        for list in [&mut lookers.waiting, &mut lookers.got_on] {
+        pollers.quiet += 1;
+        for list in [&mut pollers.waiting, &mut pollers.progressed] {
             for n in list.drain(..) {
                 self.fibres[n].state = TaskState::Ready;
                 self.ready.push_back(n);
             }
         }
-        lookers.rounds += 1;
-        match lookers.rounds > LOOKS_MAX {
+        pollers.rounds += 1;
+        match pollers.rounds > POLLS_MAX {
             true => Err(self.stopped(Halt::Endless("tasks keep making progress, but no time passes"))),
             false => Ok(()),
         }
@@ -496,7 +496,7 @@ impl<'a, H: Host> Executor<'a, H> {
 
     /// Advances the clock to the next event. `due` is the volume's deadline.
     fn advance(&mut self, due: Option<Nanos>) -> Result<(), Stopped> {
-        let happened = self.signals.happenings.count();
+        let happened = self.signals.events.count();
         if std::mem::replace(&mut self.happened, happened) != happened {
             self.timeline.has_news();
         }
@@ -507,7 +507,7 @@ impl<'a, H: Host> Executor<'a, H> {
             return Err(self.stopped(Halt::Endless("the next event is more than a year away")));
         }
         let has_come = self.timeline.advance(due, timer, alarms.look).map_err(|halt| self.stopped(halt))?;
-        self.lookers.quiet = 0;
+        self.pollers.quiet = 0;
         if has_come {
             self.time_has_come();
         }
@@ -517,7 +517,7 @@ impl<'a, H: Host> Executor<'a, H> {
     fn time_has_come(&mut self) {
         let now = self.timeline.now();
         if now > self.now {
-            self.lookers.rounds = 0;
+            self.pollers.rounds = 0;
         }
         (self.now, self.turns) = (now, 0);
         let resume = self.host.time_is(now);
@@ -539,10 +539,10 @@ impl<'a, H: Host> Executor<'a, H> {
         }
     }
 
-    fn look_at_the_world(&mut self) {
+    fn tick(&mut self) {
         self.rounds = self.rounds.wrapping_add(1);
-        if self.rounds.is_multiple_of(ROUNDS_PER_LOOK) {
-            let resume = self.host.look_at_the_world(self.now);
+        if self.rounds.is_multiple_of(ROUNDS_PER_TICK) {
+            let resume = self.host.tick(self.now);
             self.resume(resume);
         }
     }

@@ -23,9 +23,9 @@ struct Plain {
 
 impl Host for Plain {
     type Condition = ();
-    type Left = ();
+    type Outcome = ();
 
-    fn is_there(&self, _: usize, (): ()) -> bool {
+    fn may_be_met(&self, _: usize, (): ()) -> bool {
         self.has_room.get()
     }
 
@@ -33,7 +33,7 @@ impl Host for Plain {
         self.only_time_ends
     }
 
-    fn over(&mut self, task: usize, (): (), _: Nanos) -> Resume {
+    fn task_ended(&mut self, task: usize, (): (), _: Nanos) -> Resume {
         self.over.push(task);
         Resume::Ready
     }
@@ -167,7 +167,7 @@ fn task_that_waits_for_another_is_resumed_once_the_host_sees_what_it_waits_for()
         }),
         task("gives", move |processor| {
             for time in 1..100 {
-                gives.1.happenings.one_more();
+                gives.1.events.increment();
                 processor.leave(Pause::Until(Nanos(time)));
             }
             gives.0.set(true);
@@ -195,7 +195,7 @@ fn tasks_that_got_on_look_after_those_that_did_not() {
                 }
                 rooms.set(rooms.get() - 1);
                 said.borrow_mut().push(name.to_owned());
-                signals.happenings.one_more();
+                signals.events.increment();
             }
         })
     });

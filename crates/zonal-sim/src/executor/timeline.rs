@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use zonal_core::{DeviceError, Nanos, RequestError};
-use zonal_io::control::{Attendance, Errands};
+use zonal_io::control::{ErrandGuard, Errands};
 use zonal_io::device::Output;
 use zonal_io::sync::Mutex;
 use zonal_io::volume::{Request, Volume};
@@ -142,7 +142,7 @@ impl Section {
 pub struct Timeline {
     volume: Arc<Volume>,
     clock: VirtualClock,
-    errands: Option<Attendance>,
+    errands: Option<ErrandGuard>,
 }
 
 impl Timeline {
@@ -179,7 +179,7 @@ impl Timeline {
     #[inline]
     pub fn poll(&self) -> Option<Nanos> {
         if let Some(errands) = &self.errands {
-            errands.look();
+            errands.run_pending();
         }
         self.volume.poll(self.now())
     }
@@ -240,7 +240,7 @@ impl Timeline {
 ///
 /// # Errors
 /// [`Halt::Endless`] if the volume never becomes idle.
-pub fn rest(volume: &Volume, mut now: Nanos) -> Result<Nanos, Halt> {
+pub fn run_until_idle(volume: &Volume, mut now: Nanos) -> Result<Nanos, Halt> {
     for _ in 0..IDLE_POLLS_MAX {
         match volume.poll(now) {
             Some(due) => now = now.max(due),

@@ -65,12 +65,12 @@ impl Wakes {
 
 /// Count of events in a run. A task that waits for others checks again only after it has changed.
 #[derive(Debug, Default)]
-pub struct Happenings(Cell<u64>);
+pub struct EventCount(Cell<u64>);
 
-impl Happenings {
+impl EventCount {
     /// Counts an event that another task may wait for.
     #[inline]
-    pub fn one_more(&self) {
+    pub fn increment(&self) {
         self.0.set(self.0.get() + 1);
     }
 

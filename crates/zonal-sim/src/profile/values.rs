@@ -341,7 +341,7 @@ impl SmrValues {
             mechanics: MechanicsOptions {
                 outer_rate: self.outer_rate_mb_s.value * 1e6,
                 inner_ratio: self.inner_ratio.value,
-                turn: nanos(self.turn_us.value),
+                rotation: nanos(self.turn_us.value),
                 seek_single: nanos(self.seek_single_us.value),
                 seek_third: nanos(self.seek_third_us.value),
                 seek_full: nanos(self.seek_full_us.value),

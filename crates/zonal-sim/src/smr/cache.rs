@@ -111,7 +111,7 @@ pub(super) struct Head {
 
 /// A write not yet on the medium.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Entry {
+pub(super) struct CachedWrite {
     pub(super) sector: Sector,
     pub(super) sectors: u32,
     pub(super) place: DiskPlace,
@@ -126,7 +126,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 struct Run {
     zone: ZoneIndex,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<CachedWrite>,
     /// Including reserved room and the write at the head.
     bytes: u64,
     commands: u32,
@@ -142,7 +142,7 @@ pub(super) struct Cache {
     /// Sequence numbers of the cached writes with their zones, oldest first.
     order: VecDeque<(u64, ZoneIndex)>,
     /// Allocations of former runs, for reuse.
-    spare: Vec<VecDeque<Entry>>,
+    spare: Vec<VecDeque<CachedWrite>>,
     bytes: u64,
     commands: u32,
 }
@@ -202,7 +202,7 @@ impl Cache {
     }
 
     /// Inserts a write with reserved room.
-    pub(super) fn insert(&mut self, zone: ZoneIndex, entry: Entry) {
+    pub(super) fn insert(&mut self, zone: ZoneIndex, entry: CachedWrite) {
         debug_assert!(self.order.back().is_none_or(|(last, _)| *last < entry.sequence));
         self.order.push_back((entry.sequence, zone));
         self.run_of(zone).entries.push_back(entry);
@@ -259,7 +259,7 @@ impl Cache {
         mechanics: &Mechanics,
         head: &Head,
         pressure: Pressure,
-    ) -> Option<(Entry, Span)> {
+    ) -> Option<(CachedWrite, Span)> {
         let at = match self.runs.as_slice() {
             [_] => 0,
             _ => self.choose(now, order, mechanics, head, pressure)?,
@@ -272,7 +272,7 @@ impl Cache {
 
     /// Candidates for the next write: the first of each zone, if it is one of the oldest `window`.
     #[inline]
-    fn for_each_candidate(&self, window: u32, mut look: impl FnMut(usize, &Entry)) {
+    fn for_each_candidate(&self, window: u32, mut look: impl FnMut(usize, &CachedWrite)) {
         let runs = self.runs.iter().enumerate();
         if window == 0 || self.order.len() <= window as usize {
             return runs.for_each(|(at, run)| run.entries.iter().take(1).for_each(|first| look(at, first)));
@@ -293,11 +293,11 @@ impl Cache {
         Pressure { is_urgent, stream, flush }: Pressure,
     ) -> Option<usize> {
         let policy = if is_urgent { Policy::Fifo } else { policy };
-        let time = |e: &Entry| positioning(now, mechanics, head, e.sector, &e.place) as i64;
-        let age = |e: &Entry| (now.0 - e.arrived.0).min(AGE_MAX) as i64 * i64::from(alpha) / 1000;
-        let goes_on = |e: &Entry| e.sector == head.next && head.at == now;
-        let is_here = |e: &Entry| mechanics.zone_of(e.sector) == mechanics.zone_of_head(head.next);
-        let score = |e: &Entry| match policy {
+        let time = |e: &CachedWrite| positioning(now, mechanics, head, e.sector, &e.place) as i64;
+        let age = |e: &CachedWrite| (now.0 - e.arrived.0).min(AGE_MAX) as i64 * i64::from(alpha) / 1000;
+        let goes_on = |e: &CachedWrite| e.sector == head.next && head.at == now;
+        let is_here = |e: &CachedWrite| mechanics.zone_of(e.sector) == mechanics.zone_of_head(head.next);
+        let score = |e: &CachedWrite| match policy {
             Policy::Fifo => 0,
             Policy::Visit => i64::from(stream != Stream::Left && !is_here(e)),
             Policy::Sptf if goes_on(e) => i64::MIN,
@@ -305,8 +305,8 @@ impl Cache {
             Policy::Asptf => time(e) - age(e),
         };
         // Otherwise new writes that keep the head in place would delay a flush forever.
-        let is_new = |e: &Entry| flush.is_some_and(|until| e.sequence >= until);
-        let is_after_others = |e: &Entry| match stream {
+        let is_new = |e: &CachedWrite| flush.is_some_and(|until| e.sequence >= until);
+        let is_after_others = |e: &CachedWrite| match stream {
             Stream::Free => false,
             Stream::Kept => e.sector != head.next,
             Stream::Left => e.sector == head.next,

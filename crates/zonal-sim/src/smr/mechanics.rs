@@ -17,7 +17,7 @@ pub struct MechanicsOptions {
     /// Data rate of the innermost zone, relative to the outermost one.
     pub inner_ratio: f64,
     /// Time of one rotation.
-    pub turn: Span,
+    pub rotation: Span,
     /// Time of the shortest seek, to the next track, including settling. 0: seeks take no time at
     /// all.
     pub seek_single: Span,
@@ -92,7 +92,7 @@ impl Mechanics {
         let offset = self.geometry.offset_of(sector);
         let start = (f64::from(offset) * nanos_a_sector) as u64;
         let end = (f64::from(offset + sectors) * nanos_a_sector) as u64;
-        let turn = self.options.turn.max(1);
+        let turn = self.options.rotation.max(1);
         let begin = hash(self.options.seed ^ u64::from(zone.0)) % turn;
         DiskPlace {
             cylinder: (1.0 - share) / (1.0 - self.options.inner_ratio),
@@ -121,7 +121,7 @@ impl Mechanics {
     /// Time from `now`, with the arm in position, until `place` is under the head.
     #[inline]
     pub fn rotation(&self, now: Nanos, place: &DiskPlace) -> Span {
-        let turn = self.options.turn;
+        let turn = self.options.rotation;
         if turn == 0 {
             return 0;
         }

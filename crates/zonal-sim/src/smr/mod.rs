@@ -20,7 +20,7 @@ pub use options::SmrOptions;
 
 use crate::engine::Agenda;
 use crate::model::{Job, Model, Span, Tag, Totals};
-use cache::{Cache, Entry, Head, Pressure, Stream};
+use cache::{Cache, CachedWrite, Head, Pressure, Stream};
 use queue::{CommandStage, Queue, Waiting};
 use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
 
@@ -65,7 +65,7 @@ enum SmrEvent {
 /// Operation of the head.
 #[derive(Clone, Copy, Debug)]
 enum Task {
-    Write(Entry),
+    Write(CachedWrite),
     Read(Tag),
 }
 
@@ -144,7 +144,7 @@ impl SmrDisk {
     /// A write has reached the cache.
     fn cached(&mut self, now: Nanos, tag: Tag, job: &Job, answered: &mut dyn FnMut(Nanos, Tag)) {
         let place = self.mechanics.place(job.sector, job.sectors);
-        let entry = Entry {
+        let entry = CachedWrite {
             sector: job.sector,
             sectors: job.sectors,
             place,
@@ -277,7 +277,7 @@ impl SmrDisk {
 
     /// The head has finished its operation.
     fn passed(&mut self, now: Nanos, answered: &mut dyn FnMut(Nanos, Tag)) {
-        self.queue.look_again();
+        self.queue.reconsider_all();
         match self.medium.take() {
             Some(Task::Write(entry)) => {
                 self.cache.release(self.zone_of(entry.sector), bytes(entry.sectors));

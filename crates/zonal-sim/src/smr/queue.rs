@@ -88,7 +88,7 @@ impl Queue {
     }
 
     /// Makes all commands candidates again, because the head has finished an operation.
-    pub(super) fn look_again(&mut self) {
+    pub(super) fn reconsider_all(&mut self) {
         self.stuck = Stuck::default();
     }
 

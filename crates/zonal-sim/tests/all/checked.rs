@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use zonal_core::{Geometry, Nanos, Op, Sector, ZoneIndex};
-use zonal_sim::{Checked, Company, Job, Model, Profile, Tag, Totals};
+use zonal_sim::{Checked, Concurrency, Job, Model, Profile, Tag, Totals};
 
 const ZONE: u64 = 524_288;
 
@@ -89,7 +89,7 @@ impl Model for Liar {
 
 /// Submits three writes of one zone and one of another to a checked liar, and lets it complete
 /// them.
-fn lie(lie: Lie, company: Company) {
+fn lie(lie: Lie, company: Concurrency) {
     let mut drive = Checked::new(Box::new(Liar { lie, ..Liar::default() }), geometry(), company);
     for (tag, job) in [write(0, 8), write(8, 8), write(16, 8), write(ZONE, 8)].iter().enumerate() {
         drive.submit(Nanos(0), tag as Tag, job);
@@ -110,7 +110,7 @@ fn said(then: impl FnOnce() + std::panic::UnwindSafe) -> String {
 
 #[test]
 fn honest_drive_is_let_pass() {
-    assert_eq!(said(|| lie(Lie::None, Company::Many)), "");
+    assert_eq!(said(|| lie(Lie::None, Concurrency::Many)), "");
 }
 
 #[test]
@@ -123,14 +123,14 @@ fn drive_that_does_what_none_can_is_found() {
         (Lie::TwoHeads, "is busy until"),
         (Lie::Leaps, "without moving"),
     ] {
-        let said = said(|| lie(what, Company::Many));
+        let said = said(|| lie(what, Concurrency::Many));
         assert!(said.contains(expected), "{said:?} does not say {expected:?}");
     }
 }
 
 #[test]
 fn write_path_that_breaks_its_promise_is_found() {
-    let two = |second: Job, company: Company| {
+    let two = |second: Job, company: Concurrency| {
         said(move || {
             let mut drive = Checked::new(Box::new(Liar::default()), geometry(), company);
             drive.submit(Nanos(0), 0, &write(0, 8));
@@ -138,14 +138,18 @@ fn write_path_that_breaks_its_promise_is_found() {
         })
     };
     let together = "2 writes are at the drive together";
-    assert!(two(write(8, 8), Company::Zone).contains(together));
-    assert!(two(write(ZONE, 8), Company::Drive).contains(together));
-    assert_eq!(two(write(ZONE, 8), Company::Zone), "");
-    assert_eq!(two(Job { op: Op::Read, ..write(0, 8) }, Company::Drive), "");
+    assert!(two(write(8, 8), Concurrency::Zone).contains(together));
+    assert!(two(write(ZONE, 8), Concurrency::Drive).contains(together));
+    assert_eq!(two(write(ZONE, 8), Concurrency::Zone), "");
+    assert_eq!(two(Job { op: Op::Read, ..write(0, 8) }, Concurrency::Drive), "");
     let place = "a write at Sector(16) where Some(Sector(8)) is next";
-    assert!(two(write(16, 8), Company::Many).contains(place));
-    assert_eq!(two(Job { refused: true, ..write(16, 8) }, Company::Drive), "", "a refused one moves nothing");
-    assert_eq!(two(write(0, 8), Company::Many), "", "a zone that was reset");
+    assert!(two(write(16, 8), Concurrency::Many).contains(place));
+    assert_eq!(
+        two(Job { refused: true, ..write(16, 8) }, Concurrency::Drive),
+        "",
+        "a refused one moves nothing"
+    );
+    assert_eq!(two(write(0, 8), Concurrency::Many), "", "a zone that was reset");
 }
 
 /// Writes to four zones in order, some of them durable, with reads and flushes in between. The
@@ -193,7 +197,7 @@ proptest! {
             Sector(start.0 + (sector.0 & u64::from(u32::MAX)))
         };
         let jobs: Vec<Job> = jobs.iter().map(|j| Job { sector: place(j.sector), ..*j }).collect();
-        let mut drive = Checked::new(profile.model(geometry), geometry, Company::Many);
+        let mut drive = Checked::new(profile.model(geometry), geometry, Concurrency::Many);
         let (mut given, mut answered) = (0, 0);
         while answered < jobs.len() {
             let now = drive.next().unwrap_or(Nanos(0));

@@ -52,12 +52,12 @@ impl QueueThreads {
         let start = |queue| {
             let (drive, depth) = (drive.clone(), facts.depth);
             let ((orders, next), (words, told)) = (mpsc::channel(), mpsc::channel());
-            let run = move || run(queue, depth, &drive, &next, &Words(words));
+            let run = move || run(queue, depth, &drive, &next, &Replies(words));
             let thread = threads::spawn(&format!("ublk-{queue}"), run)?;
             Ok((thread, Post { orders, words: told }))
         };
         let threads = QueueThreads((0..facts.queues).map(start).collect::<io::Result<_>>()?);
-        threads.hear()?;
+        threads.wait_replies()?;
         Ok(threads)
     }
 
@@ -72,11 +72,11 @@ impl QueueThreads {
         for (_, post) in &self.0 {
             let _ = post.orders.send(order());
         }
-        self.hear()
+        self.wait_replies()
     }
 
     /// Waits for a reply of every thread, so that none is still working when one has failed.
-    fn hear(&self) -> io::Result<()> {
+    fn wait_replies(&self) -> io::Result<()> {
         let panicked = || io::Error::other("a thread of the server panicked");
         let words = self.0.iter().map(|(_, post)| post.words.recv().unwrap_or_else(|_| Err(panicked())));
         words.fold(Ok(()), io::Result::and)
@@ -84,10 +84,10 @@ impl QueueThreads {
 }
 
 /// Replies of a thread to its set-up tasks.
-struct Words(mpsc::Sender<io::Result<()>>);
+struct Replies(mpsc::Sender<io::Result<()>>);
 
-impl Words {
-    fn tell<T>(&self, done: io::Result<T>) -> Option<T> {
+impl Replies {
+    fn send<T>(&self, done: io::Result<T>) -> Option<T> {
         let (value, word) = match done {
             Ok(value) => (Some(value), Ok(())),
             Err(error) => (None, Err(error)),
@@ -103,15 +103,15 @@ fn run(
     depth: u16,
     drive: &Drive,
     orders: &mpsc::Receiver<Order>,
-    words: &Words,
+    words: &Replies,
 ) -> io::Result<()> {
     let needs = ring(depth).and_then(|ring| Ok((ring, drive.part().volume().news()?)));
-    let Some((ring, news)) = words.tell(needs) else { return Ok(()) };
+    let Some((ring, news)) = words.send(needs) else { return Ok(()) };
     let Ok(Order::Map(shared)) = orders.recv() else { return Ok(()) };
     let mut end = EndOfThread { shared: &shared, has_failed: true };
-    let Some(mut thread) = words.tell(QueueThread::new(&shared, queue, ring)) else { return Ok(()) };
+    let Some(mut thread) = words.send(QueueThread::new(&shared, queue, ring)) else { return Ok(()) };
     let Ok(Order::Fetch) = orders.recv() else { return Ok(()) };
-    if words.tell(thread.fetch_all()).is_none() {
+    if words.send(thread.fetch_all()).is_none() {
         return Ok(());
     }
     let ended = thread.run(news);
@@ -121,7 +121,7 @@ fn run(
 
 /// Creates a ring with an entry per tag and one for the bell. Completions are processed only when
 /// this thread waits, without interrupting it at other times. The ring is not inherited by forked
-/// processes: see `Control::order_apart`.
+/// processes: see `Control::command_in_child`.
 fn ring(depth: u16) -> io::Result<IoUring> {
     IoUring::builder()
         .dontfork()
@@ -200,8 +200,8 @@ impl Descriptors {
         // SAFETY: a new mapping at an address chosen by the kernel.
         let mapped = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::SHARED, file, at)? };
         let descriptors = Descriptors { mapped, len, depth };
-        // A process sharing the mapping would keep the device: see `Control::order_apart`. SAFETY:
-        // applies to this mapping.
+        // A process sharing the mapping would keep the device: see `Control::command_in_child`.
+        // SAFETY: applies to this mapping.
         unsafe { madvise(mapped, len, Advice::LinuxDontFork)? };
         Ok(descriptors)
     }

@@ -5,7 +5,8 @@
 //! depends on the role: `requests` passes commands to the disk, `control` hands out task
 //! management, and the event queue leaves its buffers in the ring, as this device has no events.
 //!
-//! Sans-IO: [`Queue::turn`] makes all possible progress, and returns whether to notify the guest.
+//! Sans-IO: [`Queue::run_once`] makes all possible progress, and returns whether to notify the
+//! guest.
 //!
 //! # Invariants
 //! - A queue lives on one thread.
@@ -41,9 +42,9 @@ enum Role {
     Requests(Box<Requests>),
 }
 
-/// Result of a turn.
+/// Result of [`Queue::run_once`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Turned {
+pub struct Progress {
     /// The guest has to be notified.
     pub signals: bool,
     /// More work can be done at once.
@@ -144,10 +145,10 @@ impl Queue {
     }
 
     /// Returns completed chains and, unless the queue `rests`, takes new ones.
-    pub fn turn(&mut self, now: Nanos, rests: bool) -> Turned {
+    pub fn run_once(&mut self, now: Nanos, rests: bool) -> Progress {
         let Some(ring) = &mut self.ring else {
             self.has_left = false;
-            return self.turned(false, false);
+            return self.progress(false, false);
         };
         let takes = self.is_enabled && !self.stops && !rests && self.fault.is_none();
         let mut is_busy = false;
@@ -177,17 +178,17 @@ impl Queue {
             // No completion is reported to the guest: its memory may have become zeroes. Other
             // faults of the ring are a consequence.
             self.fault = Some(RingFault::MemoryLost);
-            return self.turned(false, is_busy);
+            return self.progress(false, is_busy);
         }
         let signals = ring.publish();
         let wants_more = takes && self.fault.is_none() && self.role.wants_more();
         is_busy |= wants_more && ring.listen();
-        self.turned(signals, is_busy)
+        self.progress(signals, is_busy)
     }
 
-    fn turned(&mut self, signals: bool, is_busy: bool) -> Turned {
+    fn progress(&mut self, signals: bool, is_busy: bool) -> Progress {
         let fault = self.fault.filter(|_| !std::mem::replace(&mut self.is_fault_told, self.fault.is_some()));
-        Turned { signals, is_busy, fault }
+        Progress { signals, is_busy, fault }
     }
 
     /// Next task management function requested by the guest, on the control queue.

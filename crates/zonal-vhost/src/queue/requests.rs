@@ -133,13 +133,13 @@ impl Requests {
             response.response = running.aborted_by;
         }
         respond(ring, tag as u16, &running.buffers, &response, read_len);
-        running.managed_by.into_iter().for_each(|id| self.one_less(id));
+        running.managed_by.into_iter().for_each(|id| self.function_done(id));
     }
 
     pub(super) fn manage(&mut self, now: Nanos, management: Management) {
         let mut found = Vec::new();
         for (head, running) in self.running.iter_mut().enumerate() {
-            let Some(running) = running.as_mut().filter(|running| concerns(&management, running)) else {
+            let Some(running) = running.as_mut().filter(|running| applies_to(&management, running)) else {
                 continue;
             };
             found.push(head as u64);
@@ -157,11 +157,11 @@ impl Requests {
                 self.tasks.cancel(now, head);
             }),
         }
-        self.one_less(management.id);
+        self.function_done(management.id);
     }
 
     /// Counts down the commands that a function waits for.
-    fn one_less(&mut self, id: u64) {
+    fn function_done(&mut self, id: u64) {
         let Some(place) = self.managing.iter().position(|managing| managing.id == id) else { return };
         self.managing[place].left -= 1;
         if self.managing[place].left == 0 {
@@ -175,7 +175,7 @@ impl Requests {
     }
 }
 
-fn concerns(management: &Management, running: &Running) -> bool {
+fn applies_to(management: &Management, running: &Running) -> bool {
     match management.function {
         function::ABORT_TASK | function::QUERY_TASK => {
             running.lun == management.lun && running.tag == management.tag

@@ -85,7 +85,7 @@ impl<'a> Front<'a> {
                     }
                 }
                 Confirmation::Managed(end) => {
-                    if let Some(end) = self.has_managed(end)
+                    if let Some(end) = self.queue_done(end)
                         && let Some(control) = &mut control
                     {
                         control.end_management(end);
@@ -95,7 +95,7 @@ impl<'a> Front<'a> {
         }
     }
 
-    fn has_managed(&mut self, end: ManagementEnd) -> Option<ManagementEnd> {
+    fn queue_done(&mut self, end: ManagementEnd) -> Option<ManagementEnd> {
         let managing = self.managing.get_mut(&end.id)?;
         managing.confirmed += 1;
         managing.has_found |= end.has_found;
@@ -108,7 +108,7 @@ impl<'a> Front<'a> {
     }
 
     /// Processes and answers messages. Returns true if more work can be done at once.
-    pub(super) fn turn(&mut self) -> bool {
+    pub(super) fn run_once(&mut self) -> bool {
         for _ in 0..MESSAGES_BUDGET {
             if self.unconfirmed > 0 {
                 // The last confirmation triggers the next turn.

@@ -170,7 +170,7 @@ impl VhostServer {
     }
 
     /// Returns a function that lists the queues, for threads without access to the server.
-    pub fn queues_teller(&self) -> impl Fn() -> Vec<QueueFacts> + Send + Sync + 'static {
+    pub fn queues_source(&self) -> impl Fn() -> Vec<QueueFacts> + Send + Sync + 'static {
         let shared = self.shared.clone();
         move || shared.queues()
     }

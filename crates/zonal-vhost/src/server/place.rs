@@ -37,7 +37,7 @@ impl VhostListener {
     /// is a file other than a socket, and errors of the operating system.
     pub fn bind(path: &Path) -> io::Result<VhostListener> {
         let address = SocketAddrUnix::new(path)?;
-        let _turn = turn(path);
+        let _turn = bind_lock(path);
         remove_stale(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -74,7 +74,7 @@ impl Drop for VhostListener {
 /// result is dropped. A socket that is bound but not yet listening would look stale to another
 /// server. If the lock cannot be taken in [`TURN_ATTEMPTS`], because another program holds it or
 /// the directory is not readable, the server starts regardless.
-fn turn(path: &Path) -> Option<File> {
+fn bind_lock(path: &Path) -> Option<File> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let directory = File::open(directory.unwrap_or(Path::new("."))).ok()?;
     for _ in 0..TURN_ATTEMPTS {

@@ -95,7 +95,7 @@ impl<'a> Thread<'a> {
                 news.arm();
             }
             let due = volume.poll(now);
-            let is_busy = self.turn(now, ends_since.is_some());
+            let is_busy = self.run_once(now, ends_since.is_some());
             if ends_since.is_some_and(|since| self.has_ended(now, since)) {
                 return Ok(());
             }
@@ -105,7 +105,7 @@ impl<'a> Thread<'a> {
                 (false, Some(due)) => Duration::from_nanos(due.0.saturating_sub(now.0)).min(SLEEP_MAX),
             };
             events.clear();
-            self.look_at_events(&mut events, sleep)?;
+            self.poll_events(&mut events, sleep)?;
             news.disarm();
             for event in &events {
                 self.take_event(event.data.u64());
@@ -113,7 +113,7 @@ impl<'a> Thread<'a> {
         }
     }
 
-    fn look_at_events(&self, events: &mut Vec<epoll::Event>, sleep: Duration) -> io::Result<()> {
+    fn poll_events(&self, events: &mut Vec<epoll::Event>, sleep: Duration) -> io::Result<()> {
         let sleep = Timespec::try_from(sleep).ok();
         match epoll::wait(&*self.epoll, spare_capacity(events), sleep.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
@@ -137,7 +137,7 @@ impl<'a> Thread<'a> {
     }
 
     /// Makes all possible progress. Returns true if more work can be done at once.
-    fn turn(&mut self, now: Nanos, rests: bool) -> bool {
+    fn run_once(&mut self, now: Nanos, rests: bool) -> bool {
         for order in self.shared.post.orders(self.number) {
             match order {
                 Order::Change(queue, change) => self.change(queue, change),
@@ -156,7 +156,7 @@ impl<'a> Thread<'a> {
                     front.manage(management);
                 }
             }
-            is_busy |= !rests && front.turn();
+            is_busy |= !rests && front.run_once();
         }
         is_busy
     }
@@ -167,7 +167,7 @@ impl<'a> Thread<'a> {
         // that the other queues have yet to take.
         let manages = self.shared.takes_requests();
         for (number, line) in &mut self.lines {
-            let turned = line.queue.turn(now, rests || *number == CONTROL && !manages);
+            let turned = line.queue.run_once(now, rests || *number == CONTROL && !manages);
             is_busy |= turned.is_busy;
             if turned.signals {
                 signal(&line.call);
@@ -184,7 +184,7 @@ impl<'a> Thread<'a> {
             gauge.in_flight.store(line.queue.in_flight() as u32, Ordering::Relaxed);
             while let Some(end) = line.queue.managed() {
                 is_busy = true;
-                has_managed(self.shared, &mut self.managing, end);
+                queue_done(self.shared, &mut self.managing, end);
             }
             if line.is_stopping
                 && let Some(base) = line.queue.stopped()
@@ -192,7 +192,7 @@ impl<'a> Thread<'a> {
                 is_busy = true;
                 line.is_stopping = false;
                 gauge.is_started.store(false, Ordering::Relaxed);
-                line.look_for_kicks(&self.epoll, *number, None);
+                line.watch_kick(&self.epoll, *number, None);
                 (line.call, line.error) = (None, None);
                 self.shared.post.confirm(Confirmation::Stopped(base));
             }
@@ -226,7 +226,7 @@ impl<'a> Thread<'a> {
                 line.queue.set_enabled(is_enabled);
             }
             Change::Memory(memory) => line.queue.set_memory(Rc::new((*memory).clone())),
-            Change::Kick(kick) => line.look_for_kicks(&self.epoll, number, Some(kick)),
+            Change::Kick(kick) => line.watch_kick(&self.epoll, number, Some(kick)),
             Change::Call(call) => {
                 line.call = call;
                 // Signals in the meantime may have gone to the previous descriptor.
@@ -248,7 +248,7 @@ impl<'a> Thread<'a> {
             line.queue.manage(now, management);
         }
         self.managing.insert(management.id, Managing { left, has_found: false });
-        has_managed(self.shared, &mut self.managing, ManagementEnd { id: management.id, has_found: false });
+        queue_done(self.shared, &mut self.managing, ManagementEnd { id: management.id, has_found: false });
     }
 
     /// True if a thread asked to end at `since` may abandon remaining work.
@@ -260,7 +260,7 @@ impl<'a> Thread<'a> {
 }
 
 /// Counts down the queues that a function waits for.
-fn has_managed(shared: &Shared, all: &mut BTreeMap<u64, Managing>, end: ManagementEnd) {
+fn queue_done(shared: &Shared, all: &mut BTreeMap<u64, Managing>, end: ManagementEnd) {
     let Some(managing) = all.get_mut(&end.id) else { return };
     managing.left -= 1;
     managing.has_found |= end.has_found;
@@ -275,7 +275,7 @@ impl Line {
     fn start(&mut self, epoll: &OwnedFd, number: u16, start: RingStart) {
         let RingStart { memory, setup, log, kick, call, error, is_enabled } = start;
         (self.call, self.error) = (call, error);
-        self.look_for_kicks(epoll, number, Some(kick));
+        self.watch_kick(epoll, number, Some(kick));
         self.queue.start(Rc::new((*memory).clone()), setup, log);
         self.queue.set_enabled(is_enabled);
         // A killed server may have published a completion without signalling it.
@@ -285,7 +285,7 @@ impl Line {
     /// Watches this descriptor instead of the previous one. Each write to it is an event; it is
     /// never read. A descriptor that epoll cannot watch wakes no thread: the guest then waits for
     /// the next turn.
-    fn look_for_kicks(&mut self, epoll: &OwnedFd, number: u16, kick: Option<Arc<OwnedFd>>) {
+    fn watch_kick(&mut self, epoll: &OwnedFd, number: u16, kick: Option<Arc<OwnedFd>>) {
         if let Some(before) = std::mem::replace(&mut self.kick, kick) {
             let _ = epoll::delete(epoll, &*before);
         }

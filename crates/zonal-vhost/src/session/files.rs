@@ -1,6 +1,6 @@
 //! File that records requests in flight: created here and kept by the front end.
 
-use super::{Message, Outcome, ProtocolError, Session, answer, told};
+use super::{Message, Outcome, ProtocolError, Session, answer, with_reply};
 use crate::memory::{Region, map_area};
 use crate::queue::QUEUES_MAX;
 use crate::ring::{DESCRIPTORS_MAX, InflightQueue, queue_len};
@@ -49,7 +49,7 @@ impl Session {
         payload.resize(message.payload.len(), 0);
         let mut reply = answer(message.request, &payload);
         reply.descriptor = Some(Arc::new(file));
-        Ok(told(reply))
+        Ok(with_reply(reply))
     }
 
     /// Takes the file kept by the front end.

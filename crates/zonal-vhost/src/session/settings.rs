@@ -103,7 +103,7 @@ impl Session {
             return Outcome { changes, awaits_base: Some(queue), ..Outcome::default() };
         }
         let payload = QueueNumber { queue: u32::from(queue).into(), number: u32::from(settings.base).into() };
-        super::told(super::answer(request::GET_BASE, zerocopy::IntoBytes::as_bytes(&payload)))
+        super::with_reply(super::answer(request::GET_BASE, zerocopy::IntoBytes::as_bytes(&payload)))
     }
 
     fn set_addresses(&mut self, message: &Message) -> Result<Outcome, ProtocolError> {

@@ -35,7 +35,7 @@ impl Rig {
     }
 
     fn turn(&mut self) -> bool {
-        self.queue.turn(NOW, false).signals
+        self.queue.run_once(NOW, false).signals
     }
 
     /// Completes requests at the device and publishes them.
@@ -210,11 +210,11 @@ fn request_too_short_for_header_or_response_breaks_the_ring() {
         let mut rig = Rig::new(2);
         let head = rig.driver.chain(&[(DATA, readable, 0), (DATA + 512, writable, WRITE)]);
         rig.driver.offer(head);
-        let fault = rig.queue.turn(NOW, false).fault;
+        let fault = rig.queue.run_once(NOW, false).fault;
         assert_eq!(fault, Some(RingFault::TooShort { readable, writable }));
         // The fault is reported once, and the ring is abandoned.
         rig.driver.command(1, &[0], &[], &[]);
-        assert_eq!(rig.queue.turn(NOW, false), Default::default());
+        assert_eq!(rig.queue.run_once(NOW, false), Default::default());
         assert_eq!(rig.driver.used_index(), 0);
     }
 }
@@ -225,7 +225,7 @@ fn broken_ring_gives_back_what_is_in_flight() {
     rig.driver.command(1, &read(0, 1), &[], &[(DATA, BLOCK)]);
     rig.turn();
     rig.driver.offer(999);
-    assert!(rig.queue.turn(NOW, false).fault.is_some());
+    assert!(rig.queue.run_once(NOW, false).fault.is_some());
     rig.poll();
     assert_eq!(rig.answer().1, good(RESPONSE_LEN as u32 + BLOCK));
 }
@@ -283,7 +283,7 @@ fn memory_replaced_under_requests_stays_until_they_end() {
     assert_eq!(rig.answer().1, good(RESPONSE_LEN as u32 + BLOCK));
     assert!(!is_mapped(&rig.driver.guest));
     rig.driver.command(2, &read(0, 1), &[], &[(DATA, BLOCK)]);
-    let fault = rig.queue.turn(NOW, false).fault;
+    let fault = rig.queue.run_once(NOW, false).fault;
     assert_eq!(fault, Some(RingFault::OutOfMemory { guest: DATA, len: BLOCK }));
 }
 
@@ -292,7 +292,7 @@ fn ring_whose_memory_is_gone_is_broken() {
     let mut rig = Rig::new(2);
     let memory = rig.driver.guest.memory().without(&Guest::regions()[0]).unwrap();
     rig.queue.set_memory(std::rc::Rc::new(memory));
-    assert_eq!(rig.queue.turn(NOW, false).fault, Some(RingFault::NotInMemory));
+    assert_eq!(rig.queue.run_once(NOW, false).fault, Some(RingFault::NotInMemory));
     rig.queue.stop();
     assert_eq!(rig.queue.stopped(), Some(0));
 }
@@ -463,7 +463,7 @@ fn event_queue_keeps_its_buffers() {
     let mut rig = Rig::new(EVENTS);
     let head = rig.driver.chain(&[(DATA, 16, WRITE)]);
     rig.driver.offer(head);
-    assert_eq!(rig.queue.turn(NOW, false), Default::default());
+    assert_eq!(rig.queue.run_once(NOW, false), Default::default());
     rig.queue.stop();
     assert_eq!((rig.queue.stopped(), rig.driver.used_index()), (Some(0), 0));
 }

@@ -2,8 +2,8 @@
 
 mod page;
 
-use crate::devices;
 use crate::commands::results::{self, ResultFiles};
+use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::interrupt::Interrupt;
 use crate::value::{nearest, size};
@@ -253,7 +253,7 @@ pub(crate) fn say_standings(report: &mut Report, device: &str) {
 /// reasons.
 fn told(jobs: &JobFile) -> Option<String> {
     let mut reasons: Vec<(&str, BTreeSet<&str>)> = Vec::new();
-    for used in jobs.ignored().iter().filter(|used| used.is_told) {
+    for used in jobs.ignored().iter().filter(|used| used.warns) {
         match reasons.iter_mut().find(|(reason, _)| *reason == used.reason) {
             Some((_, names)) => drop(names.insert(used.name)),
             None => reasons.push((used.reason, BTreeSet::from([used.name]))),

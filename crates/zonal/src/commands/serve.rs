@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zonal_io::clock::Clock;
-use zonal_io::control::{ControlError, ControlServer, Teller};
+use zonal_io::control::{ControlError, ControlServer, StatusSource};
 use zonal_io::identity::Identity;
 use zonal_io::volume::{Volume, VolumeOptions};
 use zonal_nvme::server::{ConnectionFacts, Server, ServerOptions};
@@ -123,7 +123,7 @@ pub(crate) fn run(arguments: &Serve, out: &mut dyn Write) -> Result<(), Failure>
     arguments.record.prepare()?;
     let name = &arguments.device;
     if arguments.ublk {
-        zonal_ublk::server::serve_the_kernels_memory();
+        zonal_ublk::server::set_io_flusher();
     }
     let device = devices::open_in_real_time(name, arguments.read_only)?;
     // An export behaves like the drive: mistakes of a host are reported to it at once.
@@ -179,7 +179,7 @@ impl Fronts {
         if *ublk {
             self.disk = Some(export.show_disk()?);
         }
-        self.control = match ControlServer::start_of_export(export.volume.clone(), self.teller()) {
+        self.control = match ControlServer::start_for_export(export.volume.clone(), self.status_source()) {
             Ok(control) => Some(control),
             Err(error @ ControlError::Thread { .. }) => return Err(anyhow!(error).into()),
             Err(error) => {
@@ -210,14 +210,14 @@ impl Fronts {
     }
 
     /// Function that lists the connections for the control socket.
-    fn teller(&self) -> Teller {
-        let connections = self.hosts.as_ref().map(|(server, _)| server.connections_teller());
-        let rings = self.machine.as_ref().map(VhostServer::queues_teller);
-        let queues = self.disk.as_ref().map(|disk| (disk.disk(), disk.in_flight_teller()));
+    fn status_source(&self) -> StatusSource {
+        let connections = self.hosts.as_ref().map(|(server, _)| server.connections_source());
+        let rings = self.machine.as_ref().map(VhostServer::queues_source);
+        let queues = self.disk.as_ref().map(|disk| (disk.disk(), disk.in_flight_source()));
         Arc::new(move || {
-            let hosts = connections.iter().flat_map(|told| told()).map(|facts| connection_json(&facts));
-            let machine = rings.iter().flat_map(|told| told()).map(|facts| ring_json(&facts));
-            let kernel = queues.iter().flat_map(|(disk, told)| queues_json(disk, &told()));
+            let hosts = connections.iter().flat_map(|list| list()).map(|facts| connection_json(&facts));
+            let machine = rings.iter().flat_map(|list| list()).map(|facts| ring_json(&facts));
+            let kernel = queues.iter().flat_map(|(disk, in_flight)| queues_json(disk, &in_flight()));
             hosts.chain(machine).chain(kernel).collect()
         })
     }

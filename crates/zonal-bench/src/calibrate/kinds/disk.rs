@@ -50,7 +50,7 @@ const MANY: u32 = 128;
 
 /// Zones left partly written, as a multiple of those written concurrently: by random writes, by two
 /// runs on half of the zones, by sequential and by shared writes.
-const MANIES: u32 = 4;
+const PARTLY_WRITTEN_FACTOR: u32 = 4;
 
 /// Minimum number of zones written concurrently.
 const MANY_MIN: u32 = 16;
@@ -66,7 +66,7 @@ const HALVES: u32 = 2;
 
 /// Number of times that shared zones are written, number of jobs that share them, and their queue
 /// depth.
-const SHARINGS: usize = 2;
+const SHARED_PASSES: usize = 2;
 const SHARERS: u32 = 16;
 const SHARERS_DEPTH: u32 = 8;
 
@@ -118,11 +118,11 @@ impl Span {
         let others = if info.active_max == 0 { 0 } else { 2 * (PAIRS + FARS) + 8 * EIGHTS };
         let active = match info.active_max {
             0 => open,
-            max => open.min(max.saturating_sub(others) / MANIES),
+            max => open.min(max.saturating_sub(others) / PARTLY_WRITTEN_FACTOR),
         };
         let many = MANY.min(active).min(there.saturating_sub(2) / (STRIDE_MIN + 1));
         if many < MANY_MIN {
-            let active = if active < MANY_MIN { MANIES * MANY_MIN + others } else { 0 };
+            let active = if active < MANY_MIN { PARTLY_WRITTEN_FACTOR * MANY_MIN + others } else { 0 };
             return Err(CalibrateError::TooSmall {
                 needed: MANY_MIN * (STRIDE_MIN + 1) + 3,
                 there: there + 1,
@@ -217,7 +217,7 @@ pub(super) fn runs(info: &DeviceInfo) -> Result<Vec<Run>, CalibrateError> {
     let shared = Run {
         order: Order::Shared { jobs: SHARERS, depth: SHARERS_DEPTH },
         mode: WriteMode::Qd1,
-        ..run(SHARED, block, (16 * MIB).min(capacity / 4), vec![side_by_side; SHARINGS])
+        ..run(SHARED, block, (16 * MIB).min(capacity / 4), vec![side_by_side; SHARED_PASSES])
     };
     let has_room = span.many >= WIDE_ZONES && span.stride >= STRIDE_WIDE;
     let is_wide = has_room && info.active_max == 0 && capacity >= 128 * MIB;
@@ -393,7 +393,7 @@ fn zone_limits(held: f64, command: f64) -> Vec<Limit> {
 }
 
 pub(super) fn normalise(point: &mut Point) {
-    leave_out_what_never_binds(point);
+    drop_redundant_limits(point);
     let policy = Policy::ALL[point[POLICY] as usize];
     if policy != Policy::Asptf {
         point[ALPHA] = 0.5;
@@ -411,7 +411,7 @@ pub(super) fn normalise(point: &mut Point) {
 }
 
 /// Removes limits that other limits keep from taking effect.
-fn leave_out_what_never_binds(point: &mut Point) {
+fn drop_redundant_limits(point: &mut Point) {
     let of_zone = point[ZONE_COMMANDS];
     if of_zone == NO_LIMIT {
         return;

@@ -32,7 +32,7 @@ pub struct Opener {
     pub max: u32,
     /// True if no other worker writes to its zones, so the words need no atomic read-modify-write
     /// operations.
-    pub is_alone: bool,
+    pub is_exclusive: bool,
 }
 
 /// Options of the zones shared by workers.

@@ -3,7 +3,7 @@
 
 use crate::error::BenchError;
 use std::sync::Arc;
-use zonal_io::control::{ControlError, ControlServer, Errands, Teller};
+use zonal_io::control::{ControlError, ControlServer, Errands, StatusSource};
 use zonal_io::device::{Device, DeviceInfo};
 use zonal_io::fault::{Fault, Plan};
 use zonal_io::volume::{SwitchError, Volume, WriteMode};
@@ -36,7 +36,7 @@ impl Control {
     pub(crate) fn start(
         is_wanted: bool,
         volume: &Arc<Volume>,
-        files: Option<Teller>,
+        files: Option<StatusSource>,
         errands: Errands,
     ) -> Control {
         Control(is_wanted.then(|| ControlServer::start_with(volume.clone(), files, errands)))

@@ -4,7 +4,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Result of waiting at the gate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Entry {
+pub(super) enum RoundStart {
     Open,
     Closed,
 }
@@ -12,7 +12,7 @@ pub(super) enum Entry {
 #[derive(Default)]
 struct GateState {
     ready: usize,
-    entry: Option<Entry>,
+    start: Option<RoundStart>,
 }
 
 /// Holds workers until all are ready or the round is cancelled.
@@ -24,13 +24,13 @@ pub(super) struct Gate {
 
 impl Gate {
     /// Reports that a worker is ready, and waits until the round starts or is cancelled.
-    pub(super) fn enter(&self) -> Entry {
+    pub(super) fn enter(&self) -> RoundStart {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.ready += 1;
         self.changed.notify_all();
         loop {
-            if let Some(entry) = state.entry {
-                return entry;
+            if let Some(start) = state.start {
+                return start;
             }
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
@@ -45,9 +45,9 @@ impl Gate {
     }
 
     /// Releases the workers, to start or to end.
-    pub(super) fn open(&self, entry: Entry) {
+    pub(super) fn open(&self, start: RoundStart) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.entry.get_or_insert(entry);
+        state.start.get_or_insert(start);
         self.changed.notify_all();
     }
 }

@@ -13,7 +13,7 @@ use crate::measure::series::{ModeSeries, PositionSeries};
 use crate::report::{Failure, FilesReport, JobReport, ModeReport};
 use std::sync::Arc;
 use zonal_core::Nanos;
-use zonal_io::control::{Errands, Teller};
+use zonal_io::control::{Errands, StatusSource};
 use zonal_io::device::{Device, DeviceInfo};
 use zonal_io::volume::{
     FLIGHT_RECORDS_MAX, SWITCHED, Statistics, Volume, VolumeOptions, WriteMode, keeps_data,
@@ -44,12 +44,12 @@ pub(super) trait Rounds {
     fn notes(&mut self) -> Vec<String>;
 
     /// Status shown to other processes besides the volume's.
-    fn status(&self) -> Option<Teller> {
+    fn status(&self) -> Option<StatusSource> {
         None
     }
 
     /// Runs a round.
-    fn run(&mut self, index: usize, done: &mut Done) -> Result<Next, BenchError>;
+    fn run(&mut self, index: usize, done: &mut RunTotals) -> Result<Next, BenchError>;
 
     /// Mode chosen for these jobs, with the reason.
     fn chosen(&self) -> Option<(WriteMode, &'static str)> {
@@ -71,7 +71,7 @@ pub(super) enum Next {
 
 /// Results of the rounds.
 #[derive(Default)]
-pub(super) struct Done {
+pub(super) struct RunTotals {
     /// Reports of the jobs.
     pub(super) jobs: Vec<JobReport>,
     /// Recorders of all workers with verification.
@@ -86,7 +86,7 @@ pub(super) struct Done {
     pub(super) files: Option<FilesReport>,
 }
 
-impl Done {
+impl RunTotals {
     /// Adds a clone's report, merging it into the last one if they are reported together.
     pub(super) fn add(&mut self, report: JobReport) {
         match self.jobs.last_mut() {
@@ -124,12 +124,12 @@ impl<'a> Site<'a> {
             notes.push("times are virtual: processor times and context switches are not measured".to_owned());
         }
         notes.extend(control.note());
-        let mut done = Done::default();
+        let mut done = RunTotals::default();
         let ended = self.all_rounds(&mut rounds, &mut done, &mut notes);
         // Writes the last flight records, even if the run failed.
         notes.extend(volume.flight_note());
         ended?;
-        let Done { jobs, recorders, head, statistics, files, .. } = done;
+        let RunTotals { jobs, recorders, head, statistics, files, .. } = done;
         let mut report = ModeReport { jobs, statistics, files, notes, ..ModeReport::of(&volume) };
         // Another process may have switched the mode and switched it back.
         let chosen =
@@ -154,7 +154,7 @@ impl<'a> Site<'a> {
     fn all_rounds(
         &self,
         rounds: &mut impl Rounds,
-        done: &mut Done,
+        done: &mut RunTotals,
         notes: &mut Vec<String>,
     ) -> Result<(), BenchError> {
         for index in 0..rounds.count() {

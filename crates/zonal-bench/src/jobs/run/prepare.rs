@@ -13,7 +13,7 @@ use zonal_io::volume::{WriteMode, report, run_alone};
 const REPORT_ZONES: u32 = 1 << 16;
 
 /// Appends the write mode's name to each log file, for jobs that run in several modes.
-pub(super) fn tell_logs_apart(plan: &mut Plan, mode: WriteMode) {
+pub(super) fn name_logs_by_mode(plan: &mut Plan, mode: WriteMode) {
     for path in plan.workers.iter_mut().filter_map(|worker| worker.iolog.as_mut()) {
         path.as_mut_os_string().push(format!(".{mode}"));
     }
@@ -151,7 +151,7 @@ fn first_writers<'a>(
 ) -> impl Iterator<Item = (Opener, &'a ZoneDescriptor)> {
     let writers = plan.workers.iter().filter(|worker| worker.writes_zones());
     let zones = writers.flat_map(move |worker| {
-        let opener = Opener { is_alone: true, ..worker.opener() };
+        let opener = Opener { is_exclusive: true, ..worker.opener() };
         sequential(&worker.zones, info).map(move |zone| (opener, &descriptors[zone.0 as usize]))
     });
     zones

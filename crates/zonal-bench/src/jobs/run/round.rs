@@ -51,11 +51,11 @@ pub(super) struct ReadyJob {
 }
 
 /// Results of a worker.
-pub(super) type Left = (JobReport, Option<Recorder>);
+pub(super) type WorkerResult = (JobReport, Option<Recorder>);
 
 /// Results of the workers of a round in any order, with their indices, and their samples in order.
-pub(super) struct Ran {
-    pub(super) results: Vec<(usize, Left)>,
+pub(super) struct RoundResult {
+    pub(super) results: Vec<(usize, WorkerResult)>,
     pub(super) samples: Vec<WorkerSamples>,
     /// Positions of the device's head, if series are kept and they are known.
     pub(super) head: Option<PositionSeries>,

@@ -1,8 +1,8 @@
 //! Workers in real time, one thread each.
 
-use super::gate::{Entry, Gate};
+use super::gate::{Gate, RoundStart};
 use super::measure::Watch;
-use super::round::{Ran, Ready, Round};
+use super::round::{Ready, Round, RoundResult};
 use super::runner::thread;
 use super::watcher::{Watcher, WorkerSamples};
 use super::worker::{Environment, Real, Worker};
@@ -15,7 +15,11 @@ use std::time::{Duration, Instant};
 use zonal_io::sync::{CachePadded, Mutex};
 
 /// Runs the workers of a round until all have ended.
-pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> Result<Ran, BenchError> {
+pub(super) fn run(
+    round: &Round<'_>,
+    ready: Ready,
+    progress: &mut Progress,
+) -> Result<RoundResult, BenchError> {
     let Ready { watches, jobs, frame } = ready;
     let (clock, gate) = (Clock::new(), Gate::default());
     let environment = Environment {
@@ -36,7 +40,7 @@ pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> R
                 let worker =
                     Worker::new(Real::default(), environment, plan, watch, job.workload, job.recorder);
                 let worker = worker.with_log(job.log);
-                if gate.enter() == Entry::Closed {
+                if gate.enter() == RoundStart::Closed {
                     return;
                 }
                 let result = worker.run();
@@ -44,13 +48,13 @@ pub(super) fn run(round: &Round<'_>, ready: Ready, progress: &mut Progress) -> R
                 watch.ends_all.store(fails_all, Ordering::Release);
                 results.lock().push((plan.number, result));
             };
-            thread(scope, &plan.spec.name, work).inspect_err(|_| gate.open(Entry::Closed))?;
+            thread(scope, &plan.spec.name, work).inspect_err(|_| gate.open(RoundStart::Closed))?;
         }
         gate.wait_for(round.workers().len());
-        gate.open(Entry::Open);
+        gate.open(RoundStart::Open);
         Ok::<_, BenchError>(watch(round, &watches, progress))
     })?;
-    Ok(Ran { results: results.into_inner(), samples, head: None })
+    Ok(RoundResult { results: results.into_inner(), samples, head: None })
 }
 
 /// Samples rates, shows progress and stops workers at the end of their runtime, until all have

@@ -48,7 +48,7 @@ impl<'a> Watcher<'a> {
     }
 
     /// Records that a worker ended, and whether its failure ends all others.
-    pub(super) fn over(&self, worker: usize, fails_all: bool) {
+    pub(super) fn worker_ended(&self, worker: usize, fails_all: bool) {
         self.watches[worker].ends_all.store(fails_all, Ordering::Release);
         self.watches[worker].is_over.store(true, Ordering::Release);
     }

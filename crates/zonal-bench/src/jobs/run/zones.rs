@@ -1,11 +1,11 @@
 //! Jobs on zones: preparation before the first round and between rounds, and collection of results.
 
 use super::around::{check_order, with_faults};
-use super::mode::{self, Done, Next, Site, Start};
+use super::mode::{self, Next, RunTotals, Site, Start};
 use super::options::BenchOptions;
 use super::prepare;
 use super::progress::Progress;
-use super::round::{Ran, Ready, ReadyJob, Round};
+use super::round::{Ready, ReadyJob, Round, RoundResult};
 use super::runner::TaskRunner;
 use super::threads;
 use super::virtual_time;
@@ -53,9 +53,9 @@ impl PreparedZones {
         let mode = mode.or(chosen.map(|(mode, _)| mode));
         let in_effect = mode.unwrap_or_else(|| WriteMode::for_device(info).0);
         let mut plan = plan_of(options, info, in_effect)?;
-        plan.keep_to(options.host, in_effect);
+        plan.set_rules(options.host, in_effect);
         if start == Start::Erased {
-            prepare::tell_logs_apart(&mut plan, in_effect);
+            prepare::name_logs_by_mode(&mut plan, in_effect);
         }
         check_verify(&plan, info, *has_data)?;
         if start == Start::Erased {
@@ -172,15 +172,15 @@ impl mode::Rounds for ZoneRounds {
         std::mem::take(&mut self.plan.notes)
     }
 
-    fn run(&mut self, index: usize, done: &mut Done) -> Result<Next, BenchError> {
+    fn run(&mut self, index: usize, done: &mut RunTotals) -> Result<Next, BenchError> {
         let range = self.plan.rounds[index].clone();
         let resets = self.before(&range, done)?;
         let ready = self.ready(&range, done)?;
         let watches = ready.watches.clone();
         let begin = Instant::now();
-        let ran = self.work(index, ready)?;
+        let result = self.work(index, ready)?;
         done.elapsed.0 += begin.elapsed().as_nanos() as u64;
-        take_in(ran, resets, done);
+        take_in(result, resets, done);
         done.statistics = self.volume.statistics();
         let ends_all = watches.iter().any(|watch| watch.ends_all.load(Ordering::Acquire));
         Ok(if ends_all { Next::EndAll } else { Next::Round })
@@ -206,8 +206,8 @@ fn note_of(faults: &Fault) -> Option<String> {
 
 /// Collects the results of a round in the order of the workers. Resets before the round are
 /// attributed to the first one.
-fn take_in(ran: Ran, mut resets: u64, done: &mut Done) {
-    let Ran { mut results, samples, head } = ran;
+fn take_in(result: RoundResult, mut resets: u64, done: &mut RunTotals) {
+    let RoundResult { mut results, samples, head } = result;
     match (&mut done.head, head) {
         (Some(before), Some(head)) => before.add(&head),
         (before @ None, head) => *before = head,
@@ -226,7 +226,7 @@ fn take_in(ran: Ran, mut resets: u64, done: &mut Done) {
 
 impl ZoneRounds {
     /// Prepares zones and pointers for a round. Returns the number of zones reset.
-    fn before(&self, range: &Range<usize>, done: &Done) -> Result<u64, BenchError> {
+    fn before(&self, range: &Range<usize>, done: &RunTotals) -> Result<u64, BenchError> {
         if self.may_be_out_of_date(range, done) {
             self.refresh()?;
         }
@@ -239,8 +239,8 @@ impl ZoneRounds {
     }
 
     /// Runs the workers of a round until all have ended.
-    fn work(&mut self, index: usize, ready: Ready) -> Result<Ran, BenchError> {
-        self.zones.moving_more(ready.jobs.len() as u32);
+    fn work(&mut self, index: usize, ready: Ready) -> Result<RoundResult, BenchError> {
+        self.zones.add_runnable(ready.jobs.len() as u32);
         let round = Round {
             plan: &self.plan,
             index,
@@ -258,7 +258,7 @@ impl ZoneRounds {
     }
 
     /// Creates the workers of a round.
-    fn ready(&self, range: &Range<usize>, done: &Done) -> Result<Ready, BenchError> {
+    fn ready(&self, range: &Range<usize>, done: &RunTotals) -> Result<Ready, BenchError> {
         let mut jobs = Vec::new();
         let workers = &self.plan.workers[range.clone()];
         for plan in workers {
@@ -273,7 +273,7 @@ impl ZoneRounds {
     }
 
     /// Frame of this round's series.
-    fn frame(&self, done: &Done) -> Frame {
+    fn frame(&self, done: &RunTotals) -> Frame {
         let ranges = || self.plan.workers.iter().map(|worker| &worker.range);
         let start = ranges().map(|range| range.start).min().unwrap_or(0);
         let end = ranges().map(|range| range.end).max().unwrap_or(0);
@@ -316,7 +316,7 @@ impl ZoneRounds {
     /// True if the device's write pointers may differ from the jobs' state: they were moved by
     /// untracked writes, or something failed. Before the first round they have just been read.
     /// Rereading them for every round would take longer than short rounds do.
-    fn may_be_out_of_date(&self, range: &Range<usize>, done: &Done) -> bool {
+    fn may_be_out_of_date(&self, range: &Range<usize>, done: &RunTotals) -> bool {
         let before = &self.plan.workers[..range.start];
         let moves_unseen = |worker: &WorkerPlan| worker.writes() && !worker.writes_zones();
         before.iter().any(moves_unseen) || done.jobs.iter().any(|job| job.failure.is_some())

@@ -26,7 +26,7 @@ impl Erase {
     }
 
     /// Returns the next step, or `None` at the end.
-    pub(super) fn next(&mut self, is_alone: bool, zones: &Zones) -> Option<WorkerStep> {
+    pub(super) fn next(&mut self, is_exclusive: bool, zones: &Zones) -> Option<WorkerStep> {
         loop {
             if self.zones.is_empty() {
                 return None;
@@ -34,7 +34,7 @@ impl Erase {
             let zone = ZoneIndex(self.zones.start);
             match self.stage {
                 EraseStage::Look if !is_wanted(zone, zones) => self.zones.start += 1,
-                EraseStage::Look => match zones.lock(zone, is_alone) {
+                EraseStage::Look => match zones.lock(zone, is_exclusive) {
                     Locking::Taken => return Some(WorkerStep::Wait),
                     Locking::Locked => self.stage = EraseStage::Locked,
                 },
@@ -56,9 +56,9 @@ impl Erase {
     }
 
     /// Releases the lock, if held.
-    pub(super) fn abandon(self, zones: &Zones, is_alone: bool) {
+    pub(super) fn abandon(self, zones: &Zones, is_exclusive: bool) {
         if self.stage != EraseStage::Look && !self.zones.is_empty() {
-            zones.unlock(ZoneIndex(self.zones.start), is_alone);
+            zones.unlock(ZoneIndex(self.zones.start), is_exclusive);
         }
     }
 }

@@ -14,7 +14,7 @@ const SETTLE: u64 = 2_000_000_000;
 
 /// Successfully completed requests and bytes of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Done {
+pub struct Completed {
     /// Requests.
     pub ios: u64,
     /// Bytes.
@@ -28,7 +28,7 @@ pub struct RateFloor {
     ios: PerDirection<u32>,
     cycle: u64,
     begun: Option<Nanos>,
-    windows: [Option<(Nanos, Done)>; 2],
+    windows: [Option<(Nanos, Completed)>; 2],
 }
 
 impl RateFloor {
@@ -45,7 +45,7 @@ impl RateFloor {
     ///
     /// # Errors
     /// [`TooSlow`] for the first direction below its minimum.
-    pub fn check(&mut self, now: Nanos, done: [Done; 2]) -> Result<(), TooSlow> {
+    pub fn check(&mut self, now: Nanos, done: [Completed; 2]) -> Result<(), TooSlow> {
         let begun = *self.begun.get_or_insert(now);
         if now.0.saturating_sub(begun.0) < SETTLE {
             return Ok(());
@@ -54,7 +54,7 @@ impl RateFloor {
         self.check_direction(Dir::Write, now, done[1])
     }
 
-    fn check_direction(&mut self, dir: Dir, now: Nanos, done: Done) -> Result<(), TooSlow> {
+    fn check_direction(&mut self, dir: Dir, now: Nanos, done: Completed) -> Result<(), TooSlow> {
         let (bytes, ios) = match dir {
             Dir::Read => (self.bytes.read, self.ios.read),
             Dir::Write => (self.bytes.write, self.ios.write),
@@ -98,7 +98,7 @@ mod tests {
     fn run(mut floor: RateFloor, rate: impl Fn(u64) -> u64) -> Result<(), (u64, TooSlow)> {
         let mut ios = 0;
         for tenth in 0..100 {
-            let done = [Done::default(), Done { ios, bytes: ios * 100 }];
+            let done = [Completed::default(), Completed { ios, bytes: ios * 100 }];
             let now = Nanos(5 * SECOND + tenth * SECOND / 10);
             floor.check(now, done).map_err(|slow| (tenth, slow))?;
             ios += rate(tenth) / 10;

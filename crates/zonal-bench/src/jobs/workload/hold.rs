@@ -74,10 +74,10 @@ impl Hold {
             self.stage = if is_free { HoldStage::Has(zone) } else { HoldStage::Draining(zone) };
         }
         if self.stage == HoldStage::Draining(zone) && in_flight == 0 {
-            holds.line_up(zone, self.worker);
+            holds.enqueue(zone, self.worker);
             self.stage = HoldStage::InLine(zone);
         }
-        if self.stage == HoldStage::InLine(zone) && holds.take_in_turn(zone, self.worker) {
+        if self.stage == HoldStage::InLine(zone) && holds.acquire_if_first(zone, self.worker) {
             self.stage = HoldStage::Has(zone);
         }
         self.stage == HoldStage::Has(zone)

@@ -70,12 +70,12 @@ impl Holds {
         owner.checked_sub(1).map(|worker| worker as u32)
     }
 
-    pub(super) fn line_up(&self, zone: ZoneIndex, worker: u32) {
+    pub(super) fn enqueue(&self, zone: ZoneIndex, worker: u32) {
         self.lines.lock().entry(zone.0).or_default().push_back(worker);
     }
 
     /// Acquires a zone if the worker is first in its queue.
-    pub(super) fn take_in_turn(&self, zone: ZoneIndex, worker: u32) -> bool {
+    pub(super) fn acquire_if_first(&self, zone: ZoneIndex, worker: u32) -> bool {
         let is_first = self.lines.lock().get(&zone.0).and_then(|line| line.front()) == Some(&worker);
         let is_taken = is_first && self.take(zone, worker);
         if is_taken {
@@ -124,15 +124,15 @@ mod tests {
     fn line_is_served_in_order_of_arrival() {
         let holds = Holds::new(8);
         assert!(holds.take(Z, 9));
-        [2, 0, 1].iter().for_each(|&worker| holds.line_up(Z, worker));
-        assert!(!holds.take_in_turn(Z, 2) && !holds.is_next(Z, 2), "it is not free");
+        [2, 0, 1].iter().for_each(|&worker| holds.enqueue(Z, worker));
+        assert!(!holds.acquire_if_first(Z, 2) && !holds.is_next(Z, 2), "it is not free");
         holds.give_back(Z);
         assert!(holds.is_next(Z, 2) && !holds.is_next(Z, 0));
-        assert!(!holds.take_in_turn(Z, 0));
-        assert!(holds.take_in_turn(Z, 2));
+        assert!(!holds.acquire_if_first(Z, 0));
+        assert!(holds.acquire_if_first(Z, 2));
         holds.give_back(Z);
         holds.leave(Z, 0);
-        assert!(holds.take_in_turn(Z, 1));
+        assert!(holds.acquire_if_first(Z, 1));
         assert!(holds.lines.lock().is_empty());
     }
 
@@ -140,9 +140,9 @@ mod tests {
     fn who_gave_it_back_has_it_again_before_those_in_line() {
         let holds = Holds::new(8);
         assert!(holds.take(Z, 0));
-        holds.line_up(Z, 1);
+        holds.enqueue(Z, 1);
         holds.give_back(Z);
         assert!(holds.take(Z, 0));
-        assert!(!holds.take_in_turn(Z, 1));
+        assert!(!holds.acquire_if_first(Z, 1));
     }
 }

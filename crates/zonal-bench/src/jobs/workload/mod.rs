@@ -36,7 +36,7 @@ pub mod zones;
 pub use crate::jobs::plan::{HostRules, Opener, Ordering, ZonesOptions};
 pub use crate::measure::Dir;
 pub use crate::report::{RateUnit, TooSlow};
-pub use floor::{Done, RateFloor};
+pub use floor::{Completed, RateFloor};
 pub use hold::Awaits;
 pub use random::{Purpose, RANDOM_MAP_BLOCKS_MAX, RandomMap, Stream};
 pub use zones::Zones;
@@ -50,7 +50,7 @@ use mix::Mix;
 use pace::Pace;
 use sequence::Sequence;
 use varied::Varied;
-use zbd::{Way, ZbdWrite};
+use zbd::{Placement, ZbdWrite};
 use zonal_core::{Nanos, Sector, ZoneIndex};
 use zones::Claimant;
 
@@ -140,10 +140,10 @@ enum UnplacedIo {
 }
 
 /// Result of placing a read.
-enum Held {
+enum ReadPlacement {
     Now(Io),
     /// Another worker holds the zone.
-    Later,
+    Busy,
 }
 
 /// Request generator of one worker.
@@ -154,10 +154,10 @@ pub struct Workload {
     is_zbd: bool,
     /// True if the job flushes periodically, has random block sizes or is paced. Each step then
     /// takes the slow path.
-    is_unusual: bool,
+    needs_slow_path: bool,
     /// True if writes to zones take the slow path: zones are reset periodically or have to be held,
     /// or the job keeps a log.
-    looks_at_writes: bool,
+    slow_writes: bool,
     /// True if a pass ends by amount. A time-based job continues within a pass, unless it verifies,
     /// which happens between passes.
     ends_by_amount: bool,
@@ -197,13 +197,11 @@ impl Workload {
     pub fn new(plan: &WorkerPlan) -> Result<Workload, PlanError> {
         let mut workload = Workload {
             is_zbd: plan.spec.zonemode == ZoneMode::Zbd,
-            is_unusual: false,
-            looks_at_writes: plan.spec.zone_reset_frequency.is_some()
-                || plan.iolog.is_some()
-                || plan.holds_zones,
+            needs_slow_path: false,
+            slow_writes: plan.spec.zone_reset_frequency.is_some() || plan.iolog.is_some() || plan.holds_zones,
             hold: Hold::new(plan.holds_zones, plan.number as u32),
             ends_by_amount: !plan.spec.time_based || plan.spec.verify != Verify::None,
-            claimant: Claimant { sectors: plan.write_sectors, is_alone: plan.is_alone },
+            claimant: Claimant { sectors: plan.write_sectors, is_exclusive: plan.is_exclusive },
             sequence: if plan.draws_sizes() { Sequence::unused() } else { Sequence::new(plan)? },
             varied: if plan.draws_sizes() { Some(Box::new(Varied::new(plan)?)) } else { None },
             pace: Pace::new(plan),
@@ -223,12 +221,12 @@ impl Workload {
             since_flush: false,
             plan: plan.clone(),
         };
-        workload.is_unusual = workload.is_to_be_looked_at();
+        workload.needs_slow_path = workload.requires_slow_path();
         workload.begin_pass();
         Ok(workload)
     }
 
-    fn is_to_be_looked_at(&self) -> bool {
+    fn requires_slow_path(&self) -> bool {
         let spec = &self.plan.spec;
         let flushes = spec.fsync != 0 || spec.fdatasync != 0;
         flushes || self.varied.is_some() || self.pace.is_some() || self.plan.iolog.is_some()
@@ -265,12 +263,12 @@ impl Workload {
     pub fn next(&mut self, zones: &Zones) -> WorkerStep {
         match self.next_io(zones) {
             Some(io) => WorkerStep::Io(io),
-            None => self.next_unusual(zones),
+            None => self.next_slow(zones),
         }
     }
 
     /// Fast path: returns an I/O that can be placed at once. `None` if the next step is another
-    /// one; the caller then has to use [`Workload::next_unusual`].
+    /// one; the caller then has to use [`Workload::next_slow`].
     // Always inlined, and separate from the slow path, so that the result stays in registers. A
     // step returned through memory is written in small pieces and read in large ones, which stalls.
     #[inline(always)]
@@ -278,7 +276,7 @@ impl Workload {
         if self.pending.is_some() || self.erase.is_some() || self.left == 0 {
             return None;
         }
-        if self.is_unusual && self.is_unusual_now() {
+        if self.needs_slow_path && self.slow_path_due() {
             return None;
         }
         let dir = self.drawn_direction();
@@ -306,18 +304,18 @@ impl Workload {
     fn placed_at_once(&mut self, dir: Dir, sector: Sector, zones: &Zones) -> Option<Io> {
         let zone = zones.geometry().zone_of(sector);
         // If resets are counted, writes take the slow path from the start.
-        let is_simple = dir == Dir::Write && !zones.geometry().is_conventional(zone) && !self.looks_at_writes;
+        let is_simple = dir == Dir::Write && !zones.geometry().is_conventional(zone) && !self.slow_writes;
         if is_simple && let Some(offset) = zones.claim_at_once(zone, self.claimant) {
             let (io, end) = zbd::placed(zone, offset, self.claimant.sectors, zones);
             self.sequence.moved(Dir::Write, end);
             return Some(io);
         }
-        self.pending = Some(self.to_be_placed(dir, sector, self.sectors(dir), zones));
+        self.pending = Some(self.unplaced(dir, sector, self.sectors(dir), zones));
         None
     }
 
     #[inline(never)]
-    fn to_be_placed(&self, dir: Dir, sector: Sector, sectors: u32, zones: &Zones) -> UnplacedIo {
+    fn unplaced(&self, dir: Dir, sector: Sector, sectors: u32, zones: &Zones) -> UnplacedIo {
         let zone = zones.geometry().zone_of(sector);
         match dir {
             Dir::Read => UnplacedIo::Read(sector, sectors),
@@ -328,9 +326,9 @@ impl Workload {
 
     /// Slow path, after [`Workload::next_io`] returned `None`.
     #[inline(never)]
-    pub(crate) fn next_unusual(&mut self, zones: &Zones) -> WorkerStep {
+    pub(crate) fn next_slow(&mut self, zones: &Zones) -> WorkerStep {
         let step = match self.pending.take() {
-            Some(pending) => self.go_on(pending, zones),
+            Some(pending) => self.place(pending, zones),
             None => self.next_without_pending(zones),
         };
         let WorkerStep::Io(io) = &step else { return step };
@@ -369,7 +367,7 @@ impl Workload {
             return step;
         }
         if let Some(erase) = &mut self.erase {
-            if let Some(step) = erase.next(self.claimant.is_alone, zones) {
+            if let Some(step) = erase.next(self.claimant.is_exclusive, zones) {
                 return step;
             }
             self.erase = None;
@@ -394,7 +392,7 @@ impl Workload {
         self.mix.restart_count();
         if self.pace.as_ref().is_some_and(|pace| pace.is_spent()) {
             self.pace = None;
-            self.is_unusual = self.is_to_be_looked_at();
+            self.needs_slow_path = self.requires_slow_path();
         }
     }
 
@@ -412,7 +410,7 @@ impl Workload {
     fn next_of(&mut self, dir: Dir, zones: &Zones) -> WorkerStep {
         match self.io_of(dir, zones) {
             Some(io) => WorkerStep::Io(io),
-            None => self.go_on_with_pending(zones),
+            None => self.place_pending(zones),
         }
     }
 
@@ -423,18 +421,18 @@ impl Workload {
             let io = self.plain(dir, sector, sectors, zones);
             return WorkerStep::Io(self.issue(io, zones));
         }
-        let pending = self.to_be_placed(dir, sector, sectors, zones);
-        self.go_on(pending, zones)
+        let pending = self.unplaced(dir, sector, sectors, zones);
+        self.place(pending, zones)
     }
 
-    fn go_on_with_pending(&mut self, zones: &Zones) -> WorkerStep {
+    fn place_pending(&mut self, zones: &Zones) -> WorkerStep {
         match self.pending.take() {
-            Some(pending) => self.go_on(pending, zones),
+            Some(pending) => self.place(pending, zones),
             None => WorkerStep::PassOver,
         }
     }
 
-    fn is_unusual_now(&self) -> bool {
+    fn slow_path_due(&self) -> bool {
         self.varied.is_some() || self.pace.is_some() || self.plan.iolog.is_some() || self.flush_is_due()
     }
 
@@ -490,11 +488,11 @@ impl Workload {
 
     /// Places a pending I/O.
     #[inline(never)]
-    fn go_on(&mut self, pending: UnplacedIo, zones: &Zones) -> WorkerStep {
+    fn place(&mut self, pending: UnplacedIo, zones: &Zones) -> WorkerStep {
         match pending {
             UnplacedIo::Read(sector, sectors) => match self.held_read(sector, sectors, zones) {
-                Some(Held::Now(io)) => WorkerStep::Io(self.issue(io, zones)),
-                Some(Held::Later) => {
+                Some(ReadPlacement::Now(io)) => WorkerStep::Io(self.issue(io, zones)),
+                Some(ReadPlacement::Busy) => {
                     self.pending = Some(UnplacedIo::Read(sector, sectors));
                     WorkerStep::Wait
                 }
@@ -509,22 +507,22 @@ impl Workload {
                     WorkerStep::PassOver
                 }
             },
-            UnplacedIo::Write(mut write) => match self.way(&mut write, zones) {
-                Way::Io(io, end) => {
+            UnplacedIo::Write(mut write) => match self.write_placement(&mut write, zones) {
+                Placement::Io(io, end) => {
                     self.end = end;
                     self.sequence.moved(Dir::Write, end);
                     let io = Io { is_held: self.hold.hand_over(), ..io };
                     WorkerStep::Io(self.issue(io, zones))
                 }
-                Way::Step(step) => {
+                Placement::Step(step) => {
                     self.pending = Some(UnplacedIo::Write(write));
                     step
                 }
-                Way::NoZone if self.stall(zones) => {
+                Placement::NoZone if self.stall(zones) => {
                     self.lacked_zone = true;
                     WorkerStep::PassOver
                 }
-                Way::NoZone => {
+                Placement::NoZone => {
                     self.pending = Some(UnplacedIo::Write(write));
                     WorkerStep::Wait
                 }
@@ -553,15 +551,15 @@ impl Workload {
         }
     }
 
-    fn way(&mut self, write: &mut ZbdWrite, zones: &Zones) -> Way {
-        write.go_on(&self.plan, self.claimant, zones, &mut self.hold, self.in_flight)
+    fn write_placement(&mut self, write: &mut ZbdWrite, zones: &Zones) -> Placement {
+        write.place(&self.plan, self.claimant, zones, &mut self.hold, self.in_flight)
     }
 
     /// Returns a read of written data near `sector`, holding its zone if required. `None` if there
     /// is no data.
-    fn held_read(&mut self, sector: Sector, sectors: u32, zones: &Zones) -> Option<Held> {
+    fn held_read(&mut self, sector: Sector, sectors: u32, zones: &Zones) -> Option<ReadPlacement> {
         if !self.hold.is_kept() || self.plan.spec.read_beyond_wp {
-            return zbd::read(&self.plan, zones, sector, sectors).map(Held::Now);
+            return zbd::read(&self.plan, zones, sector, sectors).map(ReadPlacement::Now);
         }
         // The zone's content is examined only once it is held, because others may write or reset it
         // until then.
@@ -569,7 +567,7 @@ impl Workload {
         loop {
             let is_free = zones.geometry().is_conventional(zone);
             if !is_free && !self.hold.take(zone, self.in_flight, zones) {
-                return Some(Held::Later);
+                return Some(ReadPlacement::Busy);
             }
             let Some(io) = zbd::read(&self.plan, zones, sector, sectors) else {
                 self.hold.give_up(zones);
@@ -577,7 +575,7 @@ impl Workload {
             };
             let found = zones.geometry().zone_of(io.sector);
             if found == zone {
-                return Some(Held::Now(Io { is_held: !is_free && self.hold.hand_over(), ..io }));
+                return Some(ReadPlacement::Now(Io { is_held: !is_free && self.hold.hand_over(), ..io }));
             }
             zone = found;
         }
@@ -592,15 +590,15 @@ impl Workload {
         }
         if !self.stalled {
             self.stalled = true;
-            zones.moving_less();
+            zones.remove_runnable();
         }
-        !zones.any_moving()
+        !zones.any_runnable()
     }
 
     #[inline(always)]
     fn issue(&mut self, io: Io, zones: &Zones) -> Io {
         if self.stalled {
-            self.go_on_moving(zones);
+            self.run_again(zones);
         }
         self.in_flight += 1;
         self.issued[io.dir as usize] += 1;
@@ -615,9 +613,9 @@ impl Workload {
     }
 
     #[cold]
-    fn go_on_moving(&mut self, zones: &Zones) {
+    fn run_again(&mut self, zones: &Zones) {
         self.stalled = false;
-        zones.moving_more(1);
+        zones.add_runnable(1);
     }
 
     /// Reports that the I/O was submitted.
@@ -647,15 +645,15 @@ impl Workload {
         match *ended {
             Ended::Io(io) => self.io_ended(&io, zones),
             Ended::Reset(zone, true) => {
-                zones.was_reset(zone, self.claimant.is_alone);
+                zones.was_reset(zone, self.claimant.is_exclusive);
                 self.managed();
             }
             Ended::Finish(zone, true) => {
-                zones.was_finished(zone, self.claimant.is_alone);
+                zones.was_finished(zone, self.claimant.is_exclusive);
                 self.managed();
             }
             Ended::Reset(zone, false) | Ended::Finish(zone, false) => {
-                zones.unlock(zone, self.claimant.is_alone);
+                zones.unlock(zone, self.claimant.is_exclusive);
                 self.managed();
             }
         }
@@ -672,17 +670,18 @@ impl Workload {
 
     /// Ends the worker and releases whatever it holds. Nothing may be in flight.
     ///
-    /// Each worker counts as moving ([`Zones::moving_more`]) from before its round until this call.
+    /// Each worker counts as runnable ([`Zones::add_runnable`]) from before its round until this
+    /// call.
     pub fn end(&mut self, zones: &Zones) {
         if let Some(UnplacedIo::Write(write)) = self.pending.take() {
-            write.abandon(zones, self.claimant.is_alone);
+            write.abandon(zones, self.claimant.is_exclusive);
         }
         if let Some(erase) = self.erase.take() {
-            erase.abandon(zones, self.claimant.is_alone);
+            erase.abandon(zones, self.claimant.is_exclusive);
         }
         self.hold.give_up(zones);
         if !self.stalled {
-            zones.moving_less();
+            zones.remove_runnable();
         }
     }
 

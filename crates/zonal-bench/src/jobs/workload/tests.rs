@@ -62,7 +62,7 @@ impl Bench {
         let info = device.info();
         let jobs = JobFile::parse_inline(format!("--name=j --bs=4k {job}").split(' ')).unwrap();
         let mut plan = Plan::new(jobs.jobs(), info, WriteMode::PerZone).unwrap();
-        plan.keep_to(rules, WriteMode::PerZone);
+        plan.set_rules(rules, WriteMode::PerZone);
         let sector = info.geometry.start_of(ZoneIndex(0));
         let mut descriptors = zonal_io::volume::report(&device, sector, 1000).unwrap().to_vec();
         prepare(&mut descriptors);
@@ -76,7 +76,7 @@ impl Bench {
         };
         let zones = Zones::new(info.geometry, &descriptors, options);
         zones.recount(std::iter::once(0..info.geometry.zones()));
-        zones.moving_more(plan.workers.len() as u32);
+        zones.add_runnable(plan.workers.len() as u32);
         let workloads: Vec<_> = plan.workers.iter().map(|plan| Workload::new(plan).unwrap()).collect();
         Bench {
             zones,
@@ -540,7 +540,7 @@ fn workers_whose_ranges_do_not_meet_are_alone() {
         let jobs =
             JobFile::parse_inline(format!("--name=j --bs=4k --zonemode=zbd {job}").split(' ')).unwrap();
         let plan = Plan::new(jobs.jobs(), device.info(), WriteMode::PerZone).unwrap();
-        plan.workers.iter().map(|w| w.is_alone).collect::<Vec<_>>()
+        plan.workers.iter().map(|w| w.is_exclusive).collect::<Vec<_>>()
     };
     assert_eq!(alone("--rw=write --numjobs=3 --size=2z --offset_increment=2z"), [true; 3]);
     assert_eq!(alone("--rw=write --numjobs=3 --size=3z --offset_increment=2z"), [false; 3]);

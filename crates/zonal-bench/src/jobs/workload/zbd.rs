@@ -82,7 +82,7 @@ enum Manage {
 }
 
 /// Outcome of a placement attempt.
-pub(super) enum Way {
+pub(super) enum Placement {
     /// This I/O. The sector is its end, or where it would end if placed in order.
     Io(Io, u64),
     /// This step has to be taken first.
@@ -105,69 +105,69 @@ impl ZbdWrite {
     }
 
     /// Continues with the placement, with `in_flight` I/Os of the worker in flight.
-    pub(super) fn go_on(
+    pub(super) fn place(
         &mut self,
         plan: &WorkerPlan,
         claimant: Claimant,
         zones: &Zones,
         hold: &mut Hold,
         in_flight: u32,
-    ) -> Way {
+    ) -> Placement {
         // Each iteration claims room or changes the stage. It repeats if other workers fill a zone
         // in between.
         loop {
             match self.stage {
                 ZbdStage::Claim if !hold.take(self.zone, in_flight, zones) => {
-                    return Way::Step(WorkerStep::Wait);
+                    return Placement::Step(WorkerStep::Wait);
                 }
                 ZbdStage::Claim => {
-                    if let Some(way) = self.take_room(plan, claimant, zones) {
-                        return way;
+                    if let Some(placement) = self.take_room(plan, claimant, zones) {
+                        return placement;
                     }
                 }
                 ZbdStage::Convert if hold.is_kept() => self.stage = self.pick(plan, zones),
                 ZbdStage::Take(choice) => {
                     if !hold.take(choice.zone(), in_flight, zones) {
-                        return Way::Step(WorkerStep::Wait);
+                        return Placement::Step(WorkerStep::Wait);
                     }
                     self.judge(choice, plan, claimant, zones);
                 }
                 ZbdStage::OpenOther(from) => {
                     // The worker's own writes in flight may fill an open zone.
                     if in_flight > 0 && !zones.may_open(opener(plan, claimant)) {
-                        return Way::Step(WorkerStep::Wait);
+                        return Placement::Step(WorkerStep::Wait);
                     }
-                    if let Some(way) = self.open_other(from, plan, claimant, zones) {
+                    if let Some(placement) = self.open_other(from, plan, claimant, zones) {
                         self.stage = ZbdStage::Claim;
-                        return way;
+                        return placement;
                     }
                 }
                 ZbdStage::Convert => {
-                    if let Some(way) = self.convert(plan, claimant, zones) {
+                    if let Some(placement) = self.convert(plan, claimant, zones) {
                         // Its own zone may be available by then.
                         self.stage = ZbdStage::Claim;
-                        return way;
+                        return placement;
                     }
                 }
                 ZbdStage::Lock(_) if !hold.take(self.zone, in_flight, zones) => {
-                    return Way::Step(WorkerStep::Wait);
+                    return Placement::Step(WorkerStep::Wait);
                 }
                 ZbdStage::Lock(manage) => {
                     if !self.lock(manage, claimant, zones) {
-                        return Way::Step(WorkerStep::Wait);
+                        return Placement::Step(WorkerStep::Wait);
                     }
                 }
                 ZbdStage::Drain(_) if !zones.is_quiet(self.zone) || hold.is_kept() && in_flight > 0 => {
-                    return Way::Step(WorkerStep::Wait);
+                    return Placement::Step(WorkerStep::Wait);
                 }
                 ZbdStage::Drain(manage) => return self.manage(manage, zones),
-                ZbdStage::Under(_) => return Way::Step(WorkerStep::Wait),
+                ZbdStage::Under(_) => return Placement::Step(WorkerStep::Wait),
             }
         }
     }
 
     /// Claims room in its zone, which is held if required. `None` if the stage has changed.
-    fn take_room(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Option<Way> {
+    fn take_room(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Option<Placement> {
         if self.reset_is_due(plan, zones) {
             self.stage = ZbdStage::Lock(Manage::ResetDue);
             return None;
@@ -176,9 +176,9 @@ impl ZbdWrite {
         match claim {
             Claim::At(offset) => {
                 let (io, end) = placed(self.zone, offset, sectors, zones);
-                return Some(Way::Io(io, end));
+                return Some(Placement::Io(io, end));
             }
-            Claim::Later => return Some(Way::Step(WorkerStep::Wait)),
+            Claim::Busy => return Some(Placement::Step(WorkerStep::Wait)),
             // Now that the zone is open, it is claimed again.
             Claim::NotOpen if self.may_open(plan, claimant, zones) => {}
             Claim::Full if plan.spec.verify == Verify::None => self.stage = ZbdStage::Lock(Manage::ResetFull),
@@ -189,13 +189,13 @@ impl ZbdWrite {
 
     /// Locks its zone, unless that is no longer necessary. False if another worker has the lock.
     fn lock(&mut self, manage: Manage, claimant: Claimant, zones: &Zones) -> bool {
-        match zones.lock(self.zone, claimant.is_alone) {
+        match zones.lock(self.zone, claimant.is_exclusive) {
             Locking::Taken => return false,
             Locking::Locked if self.is_needed(manage, claimant, zones) => {
                 self.stage = ZbdStage::Drain(manage)
             }
             Locking::Locked => {
-                zones.unlock(self.zone, claimant.is_alone);
+                zones.unlock(self.zone, claimant.is_exclusive);
                 self.stage = ZbdStage::Claim;
             }
         }
@@ -204,13 +204,13 @@ impl ZbdWrite {
 
     /// Returns the step that resets or finishes its zone, which is locked and has nothing in
     /// flight.
-    fn manage(&mut self, manage: Manage, zones: &Zones) -> Way {
+    fn manage(&mut self, manage: Manage, zones: &Zones) -> Placement {
         self.stage = ZbdStage::Under(manage);
         if manage == Manage::Finish {
-            return Way::Step(WorkerStep::Finish(self.zone));
+            return Placement::Step(WorkerStep::Finish(self.zone));
         }
         zones.will_be_reset(self.zone);
-        Way::Step(WorkerStep::Reset(self.zone))
+        Placement::Step(WorkerStep::Reset(self.zone))
     }
 
     /// Continues after a reset or finish has ended, successful or not.
@@ -222,9 +222,9 @@ impl ZbdWrite {
     }
 
     /// Releases the lock, if held.
-    pub(super) fn abandon(self, zones: &Zones, is_alone: bool) {
+    pub(super) fn abandon(self, zones: &Zones, is_exclusive: bool) {
         if let ZbdStage::Drain(_) | ZbdStage::Under(_) = self.stage {
-            zones.unlock(self.zone, is_alone);
+            zones.unlock(self.zone, is_exclusive);
         }
     }
 
@@ -262,7 +262,7 @@ impl ZbdWrite {
 
     /// Chooses another zone to claim. Returns `None` on success, or the outcome that takes its
     /// place.
-    fn convert(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Option<Way> {
+    fn convert(&mut self, plan: &WorkerPlan, claimant: Claimant, zones: &Zones) -> Option<Placement> {
         let sectors = claimant.sectors;
         let has_room = |zone| zones.can_take(zone, sectors, Room::Now);
         let from_start = u128::from(self.drawn.0 - plan.range.start);
@@ -281,7 +281,7 @@ impl ZbdWrite {
             return self.claim(zone);
         }
         if candidate.is_some_and(|zone| zones.is_filling(zone)) {
-            return Some(Way::Step(WorkerStep::Wait));
+            return Some(Placement::Step(WorkerStep::Wait));
         }
         if let Some(zone) = zones.find_open(&plan.zones, share, has_room) {
             return self.claim(zone);
@@ -292,7 +292,7 @@ impl ZbdWrite {
             self.stage = ZbdStage::Lock(Manage::Finish);
             return None;
         }
-        Some(Way::NoZone)
+        Some(Placement::NoZone)
     }
 
     /// Open zone selected by the position of the offset in the range.
@@ -335,7 +335,7 @@ impl ZbdWrite {
         plan: &WorkerPlan,
         claimant: Claimant,
         zones: &Zones,
-    ) -> Option<Way> {
+    ) -> Option<Placement> {
         // The zone is opened only once it is held. Another worker may have filled or opened it by
         // then.
         if zones.may_open(opener(plan, claimant))
@@ -355,10 +355,10 @@ impl ZbdWrite {
             self.stage = ZbdStage::Lock(Manage::Finish);
             return None;
         }
-        Some(Way::NoZone)
+        Some(Placement::NoZone)
     }
 
-    fn claim(&mut self, zone: ZoneIndex) -> Option<Way> {
+    fn claim(&mut self, zone: ZoneIndex) -> Option<Placement> {
         self.zone = zone;
         self.stage = ZbdStage::Claim;
         None
@@ -398,7 +398,7 @@ fn closed_zones(
 }
 
 fn opener(plan: &WorkerPlan, claimant: Claimant) -> Opener {
-    Opener { is_alone: claimant.is_alone, ..plan.opener() }
+    Opener { is_exclusive: claimant.is_exclusive, ..plan.opener() }
 }
 
 /// Builds the write for the room claimed at `offset` of `zone`. Returns it with its end, or where

@@ -55,7 +55,7 @@ pub struct Claimant {
     pub sectors: u32,
     /// True if no other worker writes to its zones, so the words need no atomic read-modify-write
     /// operations.
-    pub is_alone: bool,
+    pub is_exclusive: bool,
 }
 
 /// A zone of the open set.
@@ -74,7 +74,7 @@ pub enum Claim {
     At(u32),
     /// Another worker is placing a write or resets the zone, or a write in flight has to complete
     /// first.
-    Later,
+    Busy,
     /// The zone is not open and the limit is reached.
     NotOpen,
     /// Writes in flight fill the zone, which will then leave the open set.
@@ -114,7 +114,7 @@ pub struct Zones {
     /// Largest write of the run.
     write_sectors_max: u32,
     /// Running workers that do not wait for a zone.
-    moving: AtomicU32,
+    runnable: AtomicU32,
     /// Number of times each zone lost its data, for verification.
     generations: Option<Box<[AtomicU32]>>,
     /// Owners of the zones, if workers follow fio's rule.
@@ -144,7 +144,7 @@ impl Zones {
             written: AtomicU64::new(0),
             countdown: AtomicU32::new(0),
             write_sectors_max: options.write_sectors_max,
-            moving: AtomicU32::new(0),
+            runnable: AtomicU32::new(0),
             generations: options.counts_generations.then(generations),
             holds: options.keeps_holds.then(|| Holds::new(geometry.zones())),
         }
@@ -237,7 +237,7 @@ impl Zones {
     ///
     /// After [`Claim::At`], the caller has to call [`Zones::submitted`] and [`Zones::ended`].
     pub fn claim(&self, zone: ZoneIndex, claimant: Claimant) -> Claim {
-        self.claim_at_once(zone, claimant).map_or_else(|| self.claim_with_patience(zone, claimant), Claim::At)
+        self.claim_at_once(zone, claimant).map_or_else(|| self.claim_slow(zone, claimant), Claim::At)
     }
 
     /// Fast path of [`Zones::claim`]. `None` if the claim has to take the slow path.
@@ -248,13 +248,13 @@ impl Zones {
         if !self.takes(zone, word, claimant) {
             return None;
         }
-        exchange(shared, word, word + self.claimed(claimant), claimant.is_alone).ok()?;
+        exchange(shared, word, word + self.claimed(claimant), claimant.is_exclusive).ok()?;
         self.count_written(claimant.sectors);
         Some((word & POINTER) as u32)
     }
 
     #[inline(never)]
-    fn claim_with_patience(&self, zone: ZoneIndex, claimant: Claimant) -> Claim {
+    fn claim_slow(&self, zone: ZoneIndex, claimant: Claimant) -> Claim {
         let shared = self.words.word(zone.0);
         let mut spins = 0;
         let mut word = shared.load(Memory::Acquire);
@@ -268,7 +268,7 @@ impl Zones {
                 word = shared.load(Memory::Acquire);
                 continue;
             }
-            match exchange(shared, word, word + self.claimed(claimant), claimant.is_alone) {
+            match exchange(shared, word, word + self.claimed(claimant), claimant.is_exclusive) {
                 Ok(()) => {
                     self.count_written(claimant.sectors);
                     return Claim::At((word & POINTER) as u32);
@@ -311,27 +311,27 @@ impl Zones {
         let has_room = left >= u64::from(claimant.sectors);
         Some(match word {
             w if w & DEAD != 0 => Claim::Dead,
-            w if w & LOCKED != 0 => Claim::Later,
+            w if w & LOCKED != 0 => Claim::Busy,
             w if w & self.has_to_be_open != self.has_to_be_open => Claim::NotOpen,
             w if self.open_max != 0 && left == 0 && w & IN_FLIGHT != 0 => Claim::Filling,
             _ if !has_room => Claim::Full,
-            _ => Claim::Later,
+            _ => Claim::Busy,
         })
     }
 
     /// Returns the amount that a claim adds to a word.
     #[inline]
     fn claimed(&self, claimant: Claimant) -> u64 {
-        let locks = self.ordering == Ordering::BySubmission && !claimant.is_alone;
+        let locks = self.ordering == Ordering::BySubmission && !claimant.is_exclusive;
         u64::from(claimant.sectors) + IN_FLIGHT_ONE + if locks { LOCKED } else { 0 }
     }
 
     #[inline]
-    fn change(&self, zone: ZoneIndex, is_alone: bool, change: impl Fn(u64) -> u64) -> u64 {
+    fn change(&self, zone: ZoneIndex, is_exclusive: bool, change: impl Fn(u64) -> u64) -> u64 {
         let shared = self.words.word(zone.0);
         let mut old = shared.load(Memory::Acquire);
         loop {
-            match exchange(shared, old, change(old), is_alone) {
+            match exchange(shared, old, change(old), is_exclusive) {
                 Ok(()) => return old,
                 Err(seen) => old = seen,
             }
@@ -348,7 +348,7 @@ impl Zones {
     /// Releases the lock after the claimed write was submitted.
     #[inline]
     pub fn submitted(&self, zone: ZoneIndex, claimant: Claimant) {
-        if self.ordering == Ordering::BySubmission && !claimant.is_alone {
+        if self.ordering == Ordering::BySubmission && !claimant.is_exclusive {
             self.words.word(zone.0).fetch_and(!LOCKED, Memory::AcqRel);
         }
     }
@@ -357,7 +357,7 @@ impl Zones {
     #[inline]
     pub fn ended(&self, zone: ZoneIndex, claimant: Claimant) {
         let shared = self.words.word(zone.0);
-        let next = if claimant.is_alone {
+        let next = if claimant.is_exclusive {
             let word = shared.load(Memory::Acquire) - IN_FLIGHT_ONE;
             shared.store(word, Memory::Release);
             word
@@ -365,7 +365,7 @@ impl Zones {
             shared.fetch_sub(IN_FLIGHT_ONE, Memory::AcqRel) - IN_FLIGHT_ONE
         };
         if next & OPEN != 0 && next & IN_FLIGHT == 0 && (next & POINTER) as u32 >= self.capacity(zone) {
-            self.close_if_full(zone, claimant.is_alone);
+            self.close_if_full(zone, claimant.is_exclusive);
         }
     }
 
@@ -379,20 +379,20 @@ impl Zones {
         if open.iter().any(|entry| entry.zone == zone.0) {
             return true;
         }
-        if !self.has_leave(&open, opener) {
+        if !self.may_add_open(&open, opener) {
             return false;
         }
         open.push(Open { zone: zone.0, worker: opener.worker });
-        self.change(zone, opener.is_alone, |w| w | OPEN);
+        self.change(zone, opener.is_exclusive, |w| w | OPEN);
         true
     }
 
     /// True if a worker may open another zone.
     pub fn may_open(&self, opener: Opener) -> bool {
-        self.open_max == 0 || self.has_leave(&self.open.lock(), opener)
+        self.open_max == 0 || self.may_add_open(&self.open.lock(), opener)
     }
 
-    fn has_leave(&self, open: &[Open], opener: Opener) -> bool {
+    fn may_add_open(&self, open: &[Open], opener: Opener) -> bool {
         let own = || open.iter().filter(|entry| entry.worker == opener.worker).count();
         open.len() < self.open_max as usize && (opener.max == 0 || own() < opener.max as usize)
     }
@@ -400,11 +400,11 @@ impl Zones {
     /// Removes `zone` from the open set if it is still full and has nothing in flight. It may have
     /// been reset meanwhile.
     #[cold]
-    fn close_if_full(&self, zone: ZoneIndex, is_alone: bool) {
+    fn close_if_full(&self, zone: ZoneIndex, is_exclusive: bool) {
         let mut open = self.open.lock();
         let capacity = u64::from(self.capacity(zone));
         let is_over = |w: u64| w & OPEN != 0 && w & POINTER >= capacity && w & IN_FLIGHT == 0;
-        let old = self.change(zone, is_alone, |w| if is_over(w) { w & !OPEN } else { w });
+        let old = self.change(zone, is_exclusive, |w| if is_over(w) { w & !OPEN } else { w });
         if is_over(old) {
             open.retain(|entry| entry.zone != zone.0);
         }
@@ -457,14 +457,14 @@ impl Zones {
     }
 
     /// Locks a zone for a reset or finish.
-    pub fn lock(&self, zone: ZoneIndex, is_alone: bool) -> Locking {
-        let old = self.change(zone, is_alone, |w| w | LOCKED);
+    pub fn lock(&self, zone: ZoneIndex, is_exclusive: bool) -> Locking {
+        let old = self.change(zone, is_exclusive, |w| w | LOCKED);
         if old & LOCKED == 0 { Locking::Locked } else { Locking::Taken }
     }
 
     /// Unlocks a zone that was not changed.
-    pub fn unlock(&self, zone: ZoneIndex, is_alone: bool) {
-        self.change(zone, is_alone, |w| w & !LOCKED);
+    pub fn unlock(&self, zone: ZoneIndex, is_exclusive: bool) {
+        self.change(zone, is_exclusive, |w| w & !LOCKED);
     }
 
     /// True if a zone has no writes in flight.
@@ -482,8 +482,8 @@ impl Zones {
 
     /// Records that the zone, locked and with nothing in flight, was reset and is empty. It stays
     /// in the open set if it was a member.
-    pub fn was_reset(&self, zone: ZoneIndex, is_alone: bool) {
-        let old = self.change(zone, is_alone, |w| w & !(LOCKED | POINTER));
+    pub fn was_reset(&self, zone: ZoneIndex, is_exclusive: bool) {
+        let old = self.change(zone, is_exclusive, |w| w & !(LOCKED | POINTER));
         if self.counts_written {
             self.written.fetch_sub(old & POINTER, Memory::Relaxed);
         }
@@ -491,11 +491,11 @@ impl Zones {
 
     /// Records that the zone, locked and with nothing in flight, was finished. It is full and no
     /// longer open.
-    pub fn was_finished(&self, zone: ZoneIndex, is_alone: bool) {
+    pub fn was_finished(&self, zone: ZoneIndex, is_exclusive: bool) {
         let capacity = u64::from(self.capacity(zone));
-        let old = self.change(zone, is_alone, |w| (w & !(LOCKED | POINTER)) | capacity);
+        let old = self.change(zone, is_exclusive, |w| (w & !(LOCKED | POINTER)) | capacity);
         self.count_written((capacity - (old & POINTER)) as u32);
-        self.close_if_full(zone, is_alone);
+        self.close_if_full(zone, is_exclusive);
     }
 
     /// Sectors written in sequential zones; 0 if the run does not count them.
@@ -531,20 +531,20 @@ impl Zones {
         self.countdown.store(0, Memory::Relaxed);
     }
 
-    /// Counts `workers` more workers as moving: they start, or continue after waiting for a zone.
-    pub fn moving_more(&self, workers: u32) {
-        self.moving.fetch_add(workers, Memory::AcqRel);
+    /// Counts `workers` more workers as runnable: they start, or continue after waiting for a zone.
+    pub fn add_runnable(&self, workers: u32) {
+        self.runnable.fetch_add(workers, Memory::AcqRel);
     }
 
-    /// Counts one worker less as moving: it ended, or waits for a zone. True if others are still
-    /// moving.
-    pub fn moving_less(&self) -> bool {
-        self.moving.fetch_sub(1, Memory::AcqRel) > 1
+    /// Counts one worker less as runnable: it ended, or waits for a zone. True if others are still
+    /// runnable.
+    pub fn remove_runnable(&self) -> bool {
+        self.runnable.fetch_sub(1, Memory::AcqRel) > 1
     }
 
     /// True if any worker runs without waiting for a zone.
-    pub fn any_moving(&self) -> bool {
-        self.moving.load(Memory::Acquire) > 0
+    pub fn any_runnable(&self) -> bool {
+        self.runnable.load(Memory::Acquire) > 0
     }
 
     /// Updates a zone from its descriptor. Called between rounds, when nothing is in flight.
@@ -562,8 +562,8 @@ impl Zones {
 /// Replaces a word unless another worker was faster. A worker alone on its zones needs no atomic
 /// compare-exchange.
 #[inline]
-fn exchange(word: &AtomicU64, old: u64, new: u64, is_alone: bool) -> Result<(), u64> {
-    if is_alone {
+fn exchange(word: &AtomicU64, old: u64, new: u64, is_exclusive: bool) -> Result<(), u64> {
+    if is_exclusive {
         word.store(new, Memory::Release);
         return Ok(());
     }

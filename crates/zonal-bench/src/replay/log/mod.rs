@@ -195,7 +195,7 @@ fn reserve_of(options: LogOptions, empty: u32) -> Result<u32, LogError> {
 
 /// Reason why fewer than `needed` zones are empty: there are too few usable zones, or they hold
 /// data.
-fn too_few<'a>(zones: impl Iterator<Item = &'a ZoneDescriptor>, empty: u32, needed: u32) -> LogError {
+fn shortage<'a>(zones: impl Iterator<Item = &'a ZoneDescriptor>, empty: u32, needed: u32) -> LogError {
     let is_dead =
         |z: &&ZoneDescriptor| matches!(z.condition, ZoneCondition::ReadOnly | ZoneCondition::Offline);
     let zones = zones.filter(|z| !is_dead(z)).count() as u32;
@@ -222,7 +222,7 @@ impl Log {
         let reserve = reserve_of(options, empty)?;
         if empty <= reserve {
             let can_hold = |z: &&ZoneDescriptor| z.zone_type != ZoneType::Conventional && is_whole(z);
-            return Err(too_few(zones.iter().filter(can_hold), empty, reserve + 1));
+            return Err(shortage(zones.iter().filter(can_hold), empty, reserve + 1));
         }
         let open_max = open_max(info, zones);
         if open_max != 0 && open_max < open + 1 || open_max == 0 && is_limited(info) {

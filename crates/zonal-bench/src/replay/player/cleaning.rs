@@ -70,7 +70,7 @@ impl Player<'_> {
         RUN_SECTORS_MAX.min(self.volume.info().command_sectors_max).min(of_writes)
     }
 
-    pub(super) fn run_was_read(&mut self, run: Run, bytes: &[u8]) {
+    pub(super) fn live_read(&mut self, run: Run, bytes: &[u8]) {
         let sectors = run.blocks * self.volume.info().block_sectors;
         let mut buffer = IoBuf::empty();
         if self.rules.has_data {
@@ -115,7 +115,7 @@ impl Player<'_> {
         }
     }
 
-    pub(super) fn was_moved(&mut self, moved: &Move, run: u64, offset: u32) {
+    pub(super) fn moved(&mut self, moved: &Move, run: u64, offset: u32) {
         let Some(log) = log_of(&mut self.layout) else { return };
         log.end_move(moved, offset);
         let Some(moving) = self.cleaning.runs.get_mut(run) else { return };
@@ -128,7 +128,7 @@ impl Player<'_> {
         }
     }
 
-    pub(super) fn was_cleaned(&mut self, zone: ZoneIndex) {
+    pub(super) fn victim_reset(&mut self, zone: ZoneIndex) {
         if let Some(log) = log_of(&mut self.layout) {
             log.end_reset(zone);
         }

@@ -43,7 +43,7 @@ impl Player<'_> {
         }
         self.buffers.give_back(buf);
         if let Some(key) = sent.task {
-            self.go_on(key)?;
+            self.resume(key)?;
         }
         Ok(())
     }
@@ -82,12 +82,12 @@ impl Player<'_> {
                 self.check(sent, extent.block, bytes);
                 if is_edge { 0 } else { u64::from(extent.blocks) }
             }
-            Purpose::ReadRun(run) => return self.run_was_read(run, bytes),
+            Purpose::ReadRun(run) => return self.live_read(run, bytes),
             Purpose::Move { moved, run } => {
                 let offset = self.offset_of(sector);
-                return self.was_moved(&moved, run, offset);
+                return self.moved(&moved, run, offset);
             }
-            Purpose::ResetCleaned(zone) => return self.was_cleaned(zone),
+            Purpose::ResetCleaned(zone) => return self.victim_reset(zone),
         };
         if let Some(task) = sent.task.and_then(|key| self.tasks.get_mut(key)) {
             task.done += done;
@@ -123,7 +123,7 @@ impl Player<'_> {
     }
 
     /// Continues a task after one of its requests has completed.
-    fn go_on(&mut self, key: u64) -> Result<(), ReplayError> {
+    fn resume(&mut self, key: u64) -> Result<(), ReplayError> {
         let is_log = matches!(self.layout, Layout::Log(_));
         let Some(task) = self.tasks.get_mut(key) else { return Ok(()) };
         let has_more = task.in_flight == 0 && task.stage == TaskStage::Main && task.next < task.total;

@@ -58,7 +58,7 @@ impl Play for Budget {
     }
 
     fn is_now(&mut self, zone: u32, condition: ZoneCondition) {
-        self.became(ZoneIndex(zone), condition, fill(10));
+        self.set_condition(ZoneIndex(zone), condition, fill(10));
         assert_eq!(self.check(), Ok(()));
     }
 

@@ -243,7 +243,7 @@ impl Naive {
         Some(self.refuse(zone))
     }
 
-    fn became(&mut self, zone: usize, condition: ZoneCondition, written: u32) {
+    fn set_condition(&mut self, zone: usize, condition: ZoneCondition, written: u32) {
         let used = self.tick();
         let z = &mut self.zones[zone];
         let wanted = z.waits.is_some() || z.promised.is_some();
@@ -270,18 +270,18 @@ impl Naive {
         self.grant();
     }
 
-    fn look(&mut self, zone: usize, seen: Seen, written: u32) -> bool {
+    fn look(&mut self, zone: usize, seen: Activity, written: u32) -> bool {
         let z = &self.zones[zone];
         if !z.open() || z.leaving.is_some() {
             return z.leaving.is_some();
         }
         let moved = z.written != written;
-        let busy = seen == Seen::Busy || moved;
-        if busy && (moved || z.writes != 1 || z.promised.is_some() || z.stuck != (seen == Seen::Stuck)) {
+        let busy = seen == Activity::Busy || moved;
+        if busy && (moved || z.writes != 1 || z.promised.is_some() || z.stuck != (seen == Activity::Stuck)) {
             self.zones[zone].used = self.tick();
         }
         let z = &mut self.zones[zone];
-        (z.writes, z.stuck, z.written) = (busy.into(), seen == Seen::Stuck, written);
+        (z.writes, z.stuck, z.written) = (busy.into(), seen == Activity::Stuck, written);
         z.nearly_full = written * 20 > CAPACITY * 19;
         if busy {
             z.promised = None;
@@ -307,7 +307,7 @@ enum BudgetEvent {
     Became(u32, ZoneCondition, u32),
     Cancel(u32),
     /// Observation of a zone whose writes are not reported.
-    Look(u32, Seen, u32),
+    Look(u32, Activity, u32),
     Quiet(u32),
     Steps,
     Expire,
@@ -323,7 +323,7 @@ fn event() -> impl Strategy<Value = BudgetEvent> {
         1 => Just(ZoneCondition::ImpOpen),
         1 => Just(ZoneCondition::ExpOpen),
     ];
-    let seen = prop_oneof![2 => Just(Seen::Busy), 3 => Just(Seen::Idle), 1 => Just(Seen::Stuck)];
+    let seen = prop_oneof![2 => Just(Activity::Busy), 3 => Just(Activity::Idle), 1 => Just(Activity::Stuck)];
     prop_oneof![
         8 => (zone(), 0..2u8).prop_map(|(z, c)| BudgetEvent::Acquire(z, c)),
         6 => zone().prop_map(BudgetEvent::Start),
@@ -384,8 +384,8 @@ fn apply(ours: &mut Budget, naive: &mut Naive, event: BudgetEvent) -> Result<(),
         BudgetEvent::Became(zone, condition, written)
             if naive.zones[zone as usize].writes == 0 || condition.is_open() =>
         {
-            ours.became(ZoneIndex(zone), condition, fill(written));
-            naive.became(zone as usize, condition, written);
+            ours.set_condition(ZoneIndex(zone), condition, fill(written));
+            naive.set_condition(zone as usize, condition, written);
         }
         BudgetEvent::Cancel(zone) => {
             ours.cancel(ZoneIndex(zone));
@@ -493,7 +493,7 @@ proptest! {
             for _ in 0..writes {
                 b.write_ended(zone, fill(CAPACITY));
             }
-            b.became(zone, ZoneCondition::Full, fill(CAPACITY));
+            b.set_condition(zone, ZoneCondition::Full, fill(CAPACITY));
             prop_assert!(waiting == 0 || b.waiting().count() < waiting, "a slot came free for no zone");
             while let Some(step) = b.next() {
                 let BudgetStep::Wake(zone) = step else { return Err(TestCaseError::fail("no zone is idle")) };

@@ -197,7 +197,7 @@ fn policy_finish_closes_where_that_is_enough() {
 #[test]
 fn policy_finish_spares_a_zone_that_waits() {
     let mut b = budget(1, 2, Policy::Finish);
-    b.became(ZoneIndex(0), Closed, fill(99));
+    b.set_condition(ZoneIndex(0), Closed, fill(99));
     b.write(1);
     assert_eq!(b.ask(0), Acquired::Wait);
     assert_eq!(b.ask(4), Acquired::Wait);

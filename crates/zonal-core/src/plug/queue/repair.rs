@@ -44,7 +44,7 @@ impl<T> Queue<T> {
     }
 
     /// Applies a change, and drops the recovery state if it is empty afterwards.
-    fn mend<R>(&mut self, change: impl FnOnce(&mut Repair<T>) -> R) -> R {
+    fn update<R>(&mut self, change: impl FnOnce(&mut Repair<T>) -> R) -> R {
         let result = change(self.repair());
         self.repair.take_if(|r| r.is_over());
         result
@@ -110,7 +110,7 @@ impl<T> Queue<T> {
         let fail = |queue: &mut Queue<T>| {
             queue.inquiry.renew();
             let repair = queue.repair();
-            repair.unsettled |= failed.error.may_come_late();
+            repair.unsettled |= failed.error.may_execute_late();
             let place = repair.failed.partition_point(|f| f.at <= failed.at);
             repair.failed.insert(place, failed);
         };
@@ -138,7 +138,7 @@ impl<T> Queue<T> {
             if queue.inquiry == Inquiry::Settle {
                 queue.inquiry = Inquiry::None;
             }
-            queue.mend(|r| r.unsettled = false);
+            queue.update(|r| r.unsettled = false);
         };
         self.noted(Word::default(), || "settled".to_owned(), settled, |()| String::new());
     }
@@ -168,7 +168,7 @@ impl<T> Queue<T> {
         if self.repair.is_none() {
             return Vec::new();
         }
-        let abandon = |queue: &mut Queue<T>| queue.mend(|r| std::mem::take(&mut r.failed));
+        let abandon = |queue: &mut Queue<T>| queue.update(|r| std::mem::take(&mut r.failed));
         self.noted(Word::default(), || "abandon".to_owned(), abandon, |f| f.len().to_string())
     }
 
@@ -177,7 +177,7 @@ impl<T> Queue<T> {
     /// last to the first, and [`Decision::Verify`] to [`Queue::read_back`]; all others are
     /// completed.
     ///
-    /// After [`Queue::doubt`] nothing is decided, and the device is asked again.
+    /// After [`Queue::invalidate_report`] nothing is decided, and the device is asked again.
     pub fn resynced(
         &mut self,
         word: Word,
@@ -187,10 +187,15 @@ impl<T> Queue<T> {
         let is_asked = self.inquiry.is_report();
         assert!(word.recovers() && is_asked && !word.is_busy(), "no report was asked for");
         let call = || format!("resynced {:?} {}", resync.class, resync.pointer);
-        self.noted(word, call, |queue| queue.go_on_from(word, resync, rules), flight::show_decided)
+        self.noted(word, call, |queue| queue.continue_from(word, resync, rules), flight::show_decided)
     }
 
-    fn go_on_from(&mut self, word: Word, resync: Resync, rules: &Rules) -> (Word, Vec<(Failed<T>, Verdict)>) {
+    fn continue_from(
+        &mut self,
+        word: Word,
+        resync: Resync,
+        rules: &Rules,
+    ) -> (Word, Vec<(Failed<T>, Verdict)>) {
         if std::mem::take(&mut self.inquiry) == (Inquiry::Report { is_outdated: true }) {
             return (word, Vec::new());
         }
@@ -204,9 +209,9 @@ impl<T> Queue<T> {
             verdicts.iter_mut().for_each(|v| v.decision = Decision::Fail);
         }
         match hole(&failed, &verdicts, pointer) {
-            Some(place) => self.lose(place),
+            Some(place) => self.record_loss(place),
             // The first of several losses counts: writes behind it wait for the resubmitted ones.
-            None if verdicts.is_empty() || verdicts.iter().any(|v| v.is_lost()) => self.lose(pointer),
+            None if verdicts.is_empty() || verdicts.iter().any(|v| v.is_lost()) => self.record_loss(pointer),
             None => {}
         }
         (word.at(class, pointer).recovered(), failed.into_iter().zip(verdicts).collect())
@@ -227,7 +232,7 @@ impl<T> Queue<T> {
     /// Removes the write to read back after [`Next::ReadBack`].
     pub fn take_covered(&mut self) -> Failed<T> {
         let take = |queue: &mut Queue<T>| {
-            let covered = queue.mend(|r| r.covered.pop_front());
+            let covered = queue.update(|r| r.covered.pop_front());
             covered.expect("the step was about a covered write")
         };
         self.noted(Word::default(), || "take-covered".to_owned(), take, flight::show_failed)
@@ -241,7 +246,7 @@ impl<T> Queue<T> {
                 panic!("nothing is read back")
             };
             match word.pointer() {
-                pointer if lost && end > pointer => queue.lose(pointer),
+                pointer if lost && end > pointer => queue.record_loss(pointer),
                 // Its place is taken, so no write behind it is misplaced.
                 pointer if lost => drop(queue.lost_at.get_or_insert(pointer)),
                 _ => {}
@@ -261,7 +266,7 @@ impl<T> Queue<T> {
     /// Ends this wait. Returns the error that caused it, if there was one.
     pub fn try_again(&mut self) -> Option<DeviceError> {
         self.repair.as_ref()?;
-        let try_again = |queue: &mut Queue<T>| queue.mend(|r| r.slot_denied.take());
+        let try_again = |queue: &mut Queue<T>| queue.update(|r| r.slot_denied.take());
         self.noted(Word::default(), || "feed".to_owned(), try_again, |_| String::new())
     }
 
@@ -269,7 +274,7 @@ impl<T> Queue<T> {
     /// it.
     pub fn give_up(&mut self, word: Word) -> T {
         let give_up = |queue: &mut Queue<T>| {
-            queue.lose(word.pointer());
+            queue.record_loss(word.pointer());
             queue.pop()
         };
         self.noted(word, || "give-up".to_owned(), give_up, |_| String::new())

@@ -111,7 +111,7 @@ fn every_error_of_a_device_is_of_one_class() {
 fn classes_agree_with_what_errors_say_of_themselves() {
     for error in DeviceError::all() {
         assert_eq!(ErrorClass::of(error).may_have_been_written(), error.is_uncertain(), "{error}");
-        assert_eq!(ErrorClass::of(error) == ErrorClass::Unknown, error.may_come_late(), "{error}");
+        assert_eq!(ErrorClass::of(error) == ErrorClass::Unknown, error.may_execute_late(), "{error}");
     }
 }
 

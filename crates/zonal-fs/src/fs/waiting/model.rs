@@ -59,7 +59,7 @@ impl Shared {
         for _ in 0..self.answers.swap(0, Ordering::SeqCst) {
             let ino = core.completed.len() as u64;
             core.completed.push(ino);
-            core.room.tell(|what| what == WaitsFor::File(ino));
+            core.room.wake_all(|what| what == WaitsFor::File(ino));
         }
     }
 
@@ -124,7 +124,7 @@ fn steps() {
             shared.locked(|core| {
                 core.is_step_running = false;
                 core.steps += 1;
-                core.room.tell_one(|what| what == WaitsFor::Step);
+                core.room.wake_one(|what| what == WaitsFor::Step);
             });
         })
     });
@@ -147,11 +147,11 @@ fn tails() {
                 std::mem::take(&mut tail.is_awaited)
             };
             if is_awaited {
-                shared.locked(|core| core.room.tell(|what| what == WaitsFor::File(0)));
+                shared.locked(|core| core.room.wake_all(|what| what == WaitsFor::File(0)));
             }
             shared.locked(|core| {
                 core.steps += 1;
-                core.room.tell(|what| what == WaitsFor::Units);
+                core.room.wake_all(|what| what == WaitsFor::Units);
             });
         })
     });

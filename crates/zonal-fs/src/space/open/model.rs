@@ -94,7 +94,7 @@ proptest! {
             match call {
                 Call::User { earlier: place, hint, packing, free } => {
                     let cached = earlier.iter().rev().nth(place).copied();
-                    let choice = open.choose(Wish::User { cached, hint, packing }, free);
+                    let choice = open.choose(PlacementRequest::User { cached, hint, packing }, free);
                     prop_assert_eq!(choice, expected(&before, max, cached, hint, packing, free));
                     prop_assert_eq!(&open.zones, &used(before, cached, hint, choice));
                     match choice {
@@ -111,7 +111,7 @@ proptest! {
                     }
                 }
                 Call::Gc { free } => {
-                    let choice = open.choose(Wish::Gc, free);
+                    let choice = open.choose(PlacementRequest::Gc, free);
                     prop_assert_eq!(choice, expected_for_gc(&before, free));
                     prop_assert_eq!(&open.zones, &before);
                     if choice == Choice::OpenNew {
@@ -148,7 +148,7 @@ proptest! {
             let least = kept.iter().map(|z| z.1).min();
             prop_assert_eq!(kept.iter().find(|z| z.0 == zone).map(|z| z.1), least);
         }
-        let can_collect = open.choose(Wish::Gc, free) != Choice::Wait;
+        let can_collect = open.choose(PlacementRequest::Gc, free) != Choice::Wait;
         prop_assert_eq!(can_collect, free > 0 || !kept.is_empty());
     }
 }

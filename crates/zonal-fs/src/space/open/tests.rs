@@ -2,12 +2,12 @@ use super::*;
 
 const PLENTY: u32 = 100;
 
-fn user(hint: Lifetime) -> Wish {
-    Wish::User { cached: None, hint, packing: Packing::Spread }
+fn user(hint: Lifetime) -> PlacementRequest {
+    PlacementRequest::User { cached: None, hint, packing: Packing::Spread }
 }
 
-fn tight(hint: Lifetime) -> Wish {
-    Wish::User { cached: None, hint, packing: Packing::Tight }
+fn tight(hint: Lifetime) -> PlacementRequest {
+    PlacementRequest::User { cached: None, hint, packing: Packing::Tight }
 }
 
 /// A list with the limit `max`, and open zones of users with these lifetimes, by index.
@@ -36,8 +36,8 @@ use Lifetime::{Extreme, Long, Medium, NotSet, Short};
 fn file_comes_back_to_its_zone_whatever_the_lifetimes() {
     let mut open = opened(4, &[Short, Long]);
     let own = open.get(ZoneIndex(1)).unwrap().opened;
-    let wish = Wish::User { cached: Some(own), hint: Short, packing: Packing::Tight };
-    assert_eq!(open.choose(wish, PLENTY), Choice::Zone(own));
+    let request = PlacementRequest::User { cached: Some(own), hint: Short, packing: Packing::Tight };
+    assert_eq!(open.choose(request, PLENTY), Choice::Zone(own));
     assert_eq!((order(&open), open.get(ZoneIndex(1)).unwrap().hint), (vec![0, 1], Long));
 }
 
@@ -45,13 +45,13 @@ fn file_comes_back_to_its_zone_whatever_the_lifetimes() {
 fn zone_that_was_filled_and_opened_again_is_not_the_files_any_more() {
     let mut open = opened(4, &[NotSet]);
     let own = open.get(ZoneIndex(0)).unwrap().opened;
-    let wish = Wish::User { cached: Some(own), hint: NotSet, packing: Packing::Spread };
+    let request = PlacementRequest::User { cached: Some(own), hint: NotSet, packing: Packing::Spread };
     open.filled(ZoneIndex(0));
-    assert_eq!(open.choose(wish, PLENTY), Choice::OpenNew);
+    assert_eq!(open.choose(request, PLENTY), Choice::OpenNew);
     assert!(open.remove(ZoneIndex(0)));
     let again = open.open(ZoneIndex(0), NotSet, Owner::User);
     assert_ne!(own, again);
-    assert_eq!(open.choose(wish, PLENTY), Choice::OpenNew);
+    assert_eq!(open.choose(request, PLENTY), Choice::OpenNew);
 }
 
 #[test]
@@ -127,10 +127,10 @@ fn writer_waits_when_no_open_zone_has_room_and_none_may_be_opened() {
 #[test]
 fn collector_has_its_own_zone_at_every_limit() {
     let mut open = opened(2, &[NotSet]);
-    assert_eq!(open.choose(Wish::Gc, 0), Choice::Wait);
-    assert_eq!(open.choose(Wish::Gc, 1), Choice::OpenNew);
+    assert_eq!(open.choose(PlacementRequest::Gc, 0), Choice::Wait);
+    assert_eq!(open.choose(PlacementRequest::Gc, 1), Choice::OpenNew);
     open.open(ZoneIndex(9), NotSet, Owner::Gc);
-    assert_eq!(zone(open.choose(Wish::Gc, 0)), 9);
+    assert_eq!(zone(open.choose(PlacementRequest::Gc, 0)), 9);
     assert_eq!(zone(open.choose(user(NotSet), PLENTY)), 0, "its zone is not shared");
     open.filled(ZoneIndex(0));
     assert_eq!(open.choose(user(NotSet), PLENTY), Choice::Wait);
@@ -142,17 +142,17 @@ fn collector_opens_the_next_zone_when_the_writes_to_the_last_have_ended() {
     let mut open = opened(4, &[]);
     open.open(ZoneIndex(0), NotSet, Owner::Gc);
     open.filled(ZoneIndex(0));
-    assert_eq!(open.choose(Wish::Gc, PLENTY), Choice::Wait);
+    assert_eq!(open.choose(PlacementRequest::Gc, PLENTY), Choice::Wait);
     open.remove(ZoneIndex(0));
-    assert_eq!(open.choose(Wish::Gc, PLENTY), Choice::OpenNew);
+    assert_eq!(open.choose(PlacementRequest::Gc, PLENTY), Choice::OpenNew);
 }
 
 #[test]
 fn collectors_zone_is_not_a_files_even_if_it_remembers_it() {
     let mut open = opened(4, &[]);
     let own = open.open(ZoneIndex(0), NotSet, Owner::Gc);
-    let wish = Wish::User { cached: Some(own), hint: NotSet, packing: Packing::Spread };
-    assert_eq!(open.choose(wish, PLENTY), Choice::OpenNew);
+    let request = PlacementRequest::User { cached: Some(own), hint: NotSet, packing: Packing::Spread };
+    assert_eq!(open.choose(request, PLENTY), Choice::OpenNew);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn h78_mount_gives_the_collector_the_emptiest_open_zone_if_it_can_open_none() {
     assert_eq!(plan(&[], 4, 0), (vec![], None));
     let mut open = OpenZones::new(4);
     open.remount([5, 3, 3, 4].iter().enumerate().map(|z| ZoneIndex(z.0 as u32)), Some(ZoneIndex(1)));
-    assert_eq!(zone(open.choose(Wish::Gc, 0)), 1);
+    assert_eq!(zone(open.choose(PlacementRequest::Gc, 0)), 1);
     open.check();
 }
 

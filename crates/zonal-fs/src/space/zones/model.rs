@@ -1,6 +1,6 @@
 //! Random calls, compared with a book that looks at every zone each time.
 
-use super::super::load::Found;
+use super::super::load::ZoneAtMount;
 use super::*;
 use proptest::prelude::*;
 use zonal_core::ZoneCondition;
@@ -250,7 +250,7 @@ proptest! {
         calls in prop::collection::vec((0..6usize, call()), 0..160),
     ) {
         let condition = ZoneCondition::Empty;
-        let found = capacities.iter().map(|&capacity| Found::Data { capacity, pointer: 0, condition, used: 0 });
+        let found = capacities.iter().map(|&capacity| ZoneAtMount::Data { capacity, pointer: 0, condition, used: 0 });
         let mut book = ZoneBook::load(UNIT, found).unwrap();
         let mut zones: Vec<_> = capacities.iter().map(|&capacity| Naive::new(capacity)).collect();
         let mut cursor = 0;

@@ -1,5 +1,5 @@
 use super::super::error::{Fault, Finding};
-use super::super::load::Found;
+use super::super::load::ZoneAtMount;
 use super::*;
 use zonal_core::ZoneCondition;
 
@@ -9,8 +9,8 @@ const CAPACITY: u32 = 100;
 /// Size of a unit in these tests: ten units and ninety data blocks per zone.
 const UNIT: u32 = 10;
 
-fn data(condition: ZoneCondition, pointer: u32, used: u32) -> Found {
-    Found::Data { capacity: CAPACITY, pointer, condition, used }
+fn data(condition: ZoneCondition, pointer: u32, used: u32) -> ZoneAtMount {
+    ZoneAtMount::Data { capacity: CAPACITY, pointer, condition, used }
 }
 
 fn empty(zones: usize) -> ZoneBook {
@@ -322,7 +322,7 @@ fn round_robin_opens_the_next_zone_and_begins_again() {
 #[test]
 fn mount_tells_states_by_pointer_and_live_blocks() {
     let found = [
-        Found::Reserved,
+        ZoneAtMount::Reserved,
         data(ZoneCondition::Empty, 0, 0),
         data(ZoneCondition::ExpOpen, 0, 0),
         data(ZoneCondition::ImpOpen, 30, 20),

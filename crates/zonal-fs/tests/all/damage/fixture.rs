@@ -176,7 +176,7 @@ impl Disk {
             |rows: &Rows| check(rows, &superblock, &drive, &waiter(), Options::default().with_data(true));
         let mut found = look(&rows)?;
         for _ in 0..rounds_max {
-            if !found.iter().any(Finding::can_be_mended) {
+            if !found.iter().any(Finding::is_repairable) {
                 break;
             }
             repair(&mut rows, &found)?;

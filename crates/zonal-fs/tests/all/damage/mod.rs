@@ -95,7 +95,7 @@ fn mended(disk: &Disk, mut found: Vec<Finding>) -> Result<Vec<Finding>, MakeErro
     for _ in 0..ROUNDS_MAX {
         repair(&mut rows, &found)?;
         found = check(&rows, &superblock, &drive, &waiter(), Options::default().with_data(true))?;
-        if !found.iter().any(Finding::can_be_mended) {
+        if !found.iter().any(Finding::is_repairable) {
             break;
         }
     }
@@ -175,7 +175,7 @@ fn check_salvage(
     }?;
     drop(fs);
     match findings(disk) {
-        Ok(found) if !found.iter().any(Finding::can_be_mended) => Ok(()),
+        Ok(found) if !found.iter().any(Finding::is_repairable) => Ok(()),
         Ok(found) => Err(format!("permanent: after a salvage fsck finds {found:?}")),
         Err(error) => Err(format!("permanent: after a salvage fsck says {error}")),
     }
@@ -226,7 +226,7 @@ fn play(fixture: &Fixture, disk: &Disk) -> Result<Outcome, String> {
         return Err("permanent: a later command made it refused".to_owned());
     }
     if let Ok(found) = findings(disk)
-        && found.iter().any(Finding::can_be_mended)
+        && found.iter().any(Finding::is_repairable)
     {
         let left = mended(disk, found);
         if let Ok(fs) = disk.open(false) {

@@ -65,7 +65,7 @@ proptest! {
                     }
                 }
                 FloorStep::Event(event) => {
-                    if let Ok(happened) = zones.happen(zone, event) {
+                    if let Ok(happened) = zones.apply_event(zone, event) {
                         generation = happened.generation.unwrap_or(generation);
                     }
                 }

@@ -104,10 +104,10 @@ pub fn run(number: u16, deeds: Vec<Deed>) {
             Deed::Offer(head) => driver.offer(head),
             Deed::Index(index) => guest.write(driver.available() + 2, &index.to_le_bytes()),
             Deed::Bytes(address, bytes) => guest.write(address, &bytes),
-            Deed::Turn => drop(queue.turn(Nanos(now), false)),
+            Deed::Turn => drop(queue.run_once(Nanos(now), false)),
             Deed::Poll => {
                 disk.volume().poll(Nanos(now));
-                queue.turn(Nanos(now), false);
+                queue.run_once(Nanos(now), false);
             }
             Deed::Manage(function) => {
                 queue.manage(Nanos(now), Management { id: now, function, lun: 0, tag: 0 });
@@ -138,7 +138,7 @@ fn stop(queue: &mut Queue, disk: &Disk, now: &mut u64) -> u16 {
     for _ in 0..1000 {
         *now += 1;
         disk.volume().poll(Nanos(*now));
-        queue.turn(Nanos(*now), false);
+        queue.run_once(Nanos(*now), false);
         end_managements(queue);
         if let Some(base) = queue.stopped() {
             assert_eq!(queue.in_flight(), 0);
@@ -262,7 +262,7 @@ impl FrontEnd {
     fn turn(&mut self) {
         self.now += 1;
         for queue in self.queues.values_mut() {
-            queue.turn(Nanos(self.now), false);
+            queue.run_once(Nanos(self.now), false);
             end_managements(queue);
         }
         self.disk.volume().poll(Nanos(self.now));

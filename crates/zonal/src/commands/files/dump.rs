@@ -14,7 +14,7 @@ use zonal_fs::drive::Drive;
 use zonal_fs::dump::{self, Row, RowKind};
 use zonal_fs::format::Superblock;
 use zonal_fs::make::{Access, MakeError, open_rows};
-use zonal_fs::scan::{self, Depth, Found};
+use zonal_fs::scan::{self, Depth, ScanItem};
 use zonal_fs::store::Rows;
 use zonal_fs::superblocks::{self, Candidate};
 use zonal_fs::waiter::Waiters;
@@ -71,7 +71,7 @@ fn kinds() -> impl TypedValueParser<Value = Kinds> {
 }
 
 /// State of a dump.
-struct Look<'a> {
+struct Inspection<'a> {
     arguments: &'a Dump,
     drive: Arc<Drive>,
     waiters: Waiters,
@@ -79,16 +79,17 @@ struct Look<'a> {
 }
 
 pub(crate) fn run(arguments: &Dump, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut look = Look { arguments, drive: drive_to_read(&arguments.on.device)?, waiters: waiters(), out };
-    let waiter = (look.waiters)();
-    let report = look.drive.report(&*waiter).map_err(MakeError::from);
-    let report = report.map_err(|error| look.named(error)).or_exit(Exit::Device)?;
+    let mut inspection =
+        Inspection { arguments, drive: drive_to_read(&arguments.on.device)?, waiters: waiters(), out };
+    let waiter = (inspection.waiters)();
+    let report = inspection.drive.report(&*waiter).map_err(MakeError::from);
+    let report = report.map_err(|error| inspection.named(error)).or_exit(Exit::Device)?;
     let is_whole = arguments.rows.is_none() && arguments.zone.is_none();
-    let copies = superblocks::candidates(&look.drive, &*waiter, &report);
+    let copies = superblocks::candidates(&inspection.drive, &*waiter, &report);
     if is_whole {
-        look.copies(&copies)?;
+        inspection.copies(&copies)?;
     }
-    let found = superblocks::find(&look.drive, &*waiter);
+    let found = superblocks::find(&inspection.drive, &*waiter);
     // If the newest copy is damaged, an older one describes the file system.
     let older =
         || copies.iter().filter_map(|copy| copy.found.as_ref().ok()).max_by_key(|copy| copy.anchor.copy);
@@ -96,29 +97,29 @@ pub(crate) fn run(arguments: &Dump, out: &mut dyn Write) -> Result<(), Failure> 
         (Ok(found), _) => found.copy.superblock,
         (Err(_), Some(copy)) => copy.superblock.clone(),
         (Err(error), None) => {
-            look.out.flush()?;
-            return Err(look.named(error)).or_exit(Exit::Device);
+            inspection.out.flush()?;
+            return Err(inspection.named(error)).or_exit(Exit::Device);
         }
     };
-    let rows = look.rows(&superblock);
+    let rows = inspection.rows(&superblock);
     if is_whole {
-        look.whole(&rows)?;
+        inspection.whole(&rows)?;
     }
     if let Some(zone) = arguments.zone {
-        look.zone(&superblock, &rows, zone)?;
+        inspection.zone(&superblock, &rows, zone)?;
     }
     let rows = rows.map_err(|error| {
-        let _ = look.out.flush();
-        Failure { exit: Exit::Device, error: look.named(error) }
+        let _ = inspection.out.flush();
+        Failure { exit: Exit::Device, error: inspection.named(error) }
     });
     match (arguments.rows, rows) {
-        (Some(kinds), rows) => look.chosen(&rows?, kinds),
+        (Some(kinds), rows) => inspection.chosen(&rows?, kinds),
         (None, Err(failure)) if is_whole => Err(failure),
         _ => Ok(()),
     }
 }
 
-impl Look<'_> {
+impl Inspection<'_> {
     fn named(&self, error: MakeError) -> anyhow::Error {
         named(&self.arguments.on.device, error)
     }
@@ -160,9 +161,9 @@ impl Look<'_> {
     /// Shows the location of the metadata, and the number of rows.
     fn whole(&mut self, rows: &Result<Rows, MakeError>) -> Result<(), Failure> {
         let waiter = (self.waiters)();
-        let place = dump::whereabouts(&self.drive, &*waiter);
+        let place = dump::metadata_location(&self.drive, &*waiter);
         let place = place.map_err(|e| self.named(e)).or_exit(Exit::Device)?;
-        for said in say::whereabouts(&place) {
+        for said in say::metadata_location(&place) {
             self.say(&said)?;
         }
         let Ok(rows) = rows else { return Ok(()) };
@@ -216,7 +217,9 @@ impl Look<'_> {
         scan::zone(&self.drive, &*waiter, &superblock.uuid, described, depth, |found| all.push(found));
         for found in &all {
             let live = match (found, rows) {
-                (Found::Unit { block, header, .. }, Ok(rows)) => dump::live(rows, zone, *block, header).ok(),
+                (ScanItem::Unit { block, header, .. }, Ok(rows)) => {
+                    dump::live(rows, zone, *block, header).ok()
+                }
                 _ => None,
             };
             self.say(&say::found(found, live.as_deref()))?;

@@ -157,7 +157,7 @@ impl Job<'_> {
         if !self.arguments.repair {
             return Ok(copies.iter().chain(&found).map(Finding::severity).collect());
         }
-        if found.iter().any(Finding::can_be_mended) {
+        if found.iter().any(Finding::is_repairable) {
             let mounted = MountOptions::default();
             let mut rows = self.open(Access::Use(&mounted)).map_err(|error| self.hinted(error))?;
             rows.let_go();
@@ -224,7 +224,7 @@ impl Job<'_> {
     /// Repairs the findings and those that appear then. Returns the findings that are left.
     fn mend(&self, rows: &mut Rows, mut found: Vec<Finding>) -> Result<Vec<Finding>, Failure> {
         for _ in 0..ROUNDS_MAX {
-            if !found.iter().any(Finding::can_be_mended) {
+            if !found.iter().any(Finding::is_repairable) {
                 break;
             }
             repair(rows, &found).map_err(|e| named(self.device(), e))?;

@@ -40,7 +40,7 @@ pub(super) struct Job {
 }
 
 /// Results of a clone.
-pub(super) struct Left {
+pub(super) struct CloneResult {
     pub(super) report: JobReport,
     /// Number of files created.
     pub(super) files: u64,
@@ -111,7 +111,7 @@ impl Job {
     }
 
     /// Runs the job.
-    pub(super) fn run(mut self, waiter: &dyn Wait) -> Left {
+    pub(super) fn run(mut self, waiter: &dyn Wait) -> CloneResult {
         let begin = waiter.now();
         let made = self.files.iter().flatten().count();
         let mut tally = Tally::new();
@@ -120,7 +120,7 @@ impl Job {
         let files = (self.files.iter().flatten().count() - made) as u64;
         let failure = result.err().map(|error| Failure::Files { error: error.to_string() });
         let series = self.series.take().map(|series| Box::new(series.finish()));
-        Left { report: JobReport { series, ..self.report(tally, elapsed, failure) }, files }
+        CloneResult { report: JobReport { series, ..self.report(tally, elapsed, failure) }, files }
     }
 
     fn report(&self, tally: Tally, elapsed: Duration, failure: Option<Failure>) -> JobReport {

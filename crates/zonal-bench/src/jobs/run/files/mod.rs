@@ -5,20 +5,20 @@
 //! are written first and not measured. While the jobs run, a separate task does the background work
 //! on zones ahead of need: resets, commits and garbage collection.
 
-mod ground;
+mod erase;
 mod job;
 mod plan;
 mod tasks;
 
 use crate::error::BenchError;
 use crate::jobs::plan::Schedule;
-use crate::jobs::run::mode::{self, Done, Next, Site};
+use crate::jobs::run::mode::{self, Next, RunTotals, Site};
 use crate::jobs::run::options::{FilesOptions, MetadataPlace};
 use crate::jobs::run::runner::TaskRunner;
 use crate::jobs::workload::Zones;
 use crate::measure::series::{Frame, SeriesRecorder};
 use crate::report::FilesReport;
-use job::{Job, Left};
+use job::{CloneResult, Job};
 use plan::{Clone, Room, plan};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,7 +30,7 @@ use zonal_fs::make::{self, MakeError, MakeOptions, unit_blocks_max};
 use zonal_fs::store::Rows;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{BLOCK_BYTES, FileSystem, MountOptions};
-use zonal_io::control::Teller;
+use zonal_io::control::StatusSource;
 use zonal_io::volume::{OptionKey, SetBy, Volume, VolumeOptions, WriteMode};
 
 /// Memory for the database's read cache, in bytes.
@@ -41,7 +41,7 @@ pub(in crate::jobs::run) fn ready(
     site: &Site<'_>,
     mode: Option<WriteMode>,
 ) -> Result<VolumeOptions, BenchError> {
-    ground::empty(&*site.bare)?;
+    erase::empty(&*site.bare)?;
     let mut volume = site.options.volume.with_mode(mode);
     if volume.setters.of(OptionKey::Park) == SetBy::Default {
         volume.park = VolumeOptions::default().park;
@@ -109,12 +109,12 @@ impl mode::Rounds for FileRounds {
         vec![place.to_owned()]
     }
 
-    fn status(&self) -> Option<Teller> {
+    fn status(&self) -> Option<StatusSource> {
         let fs = self.fs.clone();
         Some(Arc::new(move || serde_json::to_value(fs.status()).unwrap_or_default()))
     }
 
-    fn run(&mut self, index: usize, done: &mut Done) -> Result<Next, BenchError> {
+    fn run(&mut self, index: usize, done: &mut RunTotals) -> Result<Next, BenchError> {
         let files = done.files.get_or_insert_default();
         // Laying out files for a round may take long.
         if self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
@@ -124,13 +124,13 @@ impl mode::Rounds for FileRounds {
         let jobs = self.lay_out(clones, self.keeps_series.then_some(done.elapsed))?;
         self.fs.take_statistics();
         let before = self.volume.statistics();
-        let (of_round, left) = self.measure(clones, jobs)?;
+        let (of_round, results) = self.measure(clones, jobs)?;
         done.statistics += self.volume.statistics().since(before);
         files.add(&of_round);
-        files.files += left.iter().map(|left| left.files).sum::<u64>();
-        let elapsed = left.iter().map(|left| left.report.elapsed.as_nanos() as u64).max();
+        files.files += results.iter().map(|result| result.files).sum::<u64>();
+        let elapsed = results.iter().map(|result| result.report.elapsed.as_nanos() as u64).max();
         done.elapsed.0 += elapsed.unwrap_or(0);
-        left.into_iter().for_each(|left| done.add(left.report));
+        results.into_iter().for_each(|result| done.add(result.report));
         Ok(Next::Round)
     }
 
@@ -214,15 +214,19 @@ impl FileRounds {
         Ok(jobs)
     }
 
-    fn measure(&self, clones: &[Clone], jobs: Vec<Job>) -> Result<(FilesReport, Vec<Left>), BenchError> {
+    fn measure(
+        &self,
+        clones: &[Clone],
+        jobs: Vec<Job>,
+    ) -> Result<(FilesReport, Vec<CloneResult>), BenchError> {
         let used = self.fs.usage().used;
         let names = clones.iter().map(|clone| &clone.spec.name);
         let tasks = names.zip(jobs).map(|(name, job)| Task::new(name, move |waiter| job.run(waiter)));
-        let left = self.runner.run(tasks.collect(), Some(&self.fs))?;
+        let results = self.runner.run(tasks.collect(), Some(&self.fs))?;
         let pages = self.fs.usage().metadata.map_or(0, |fill| fill.pages);
         let metadata_bytes = self.memory.as_ref().map_or(pages * u64::from(BLOCK_BYTES), Memory::footprint);
         let report = FilesReport { used, metadata_bytes, ..FilesReport::of(&self.fs) };
-        Ok((report, left))
+        Ok((report, results))
     }
 
     /// Frame of the series: after earlier rounds, excluding the time spent laying out files.

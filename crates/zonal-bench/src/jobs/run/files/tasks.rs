@@ -107,12 +107,12 @@ fn in_threads<R: Send + 'static>(
                 Err(error) => result = Err(error),
             }
         }
-        let left: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        let results: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         is_over.store(true, Ordering::Release);
         result?;
-        Ok(left
+        Ok(results
             .into_iter()
-            .map(|left| left.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect())
     })
 }
@@ -138,7 +138,7 @@ impl Wait for Virtual<'_> {
     }
 
     fn done(&self) {
-        self.signals.happenings.one_more();
+        self.signals.events.increment();
     }
 }
 
@@ -179,19 +179,19 @@ fn unless_halted<R>(timeline: &Timeline, work: impl FnOnce() -> Result<R, Stoppe
 }
 
 /// Results of the tasks, by index. The collector has the last index and no result.
-struct Lefts<R> {
-    left: Vec<Option<R>>,
+struct Results<R> {
+    results: Vec<Option<R>>,
     alive: usize,
     is_over: Rc<Cell<bool>>,
 }
 
-impl<R> Host for Lefts<R> {
+impl<R> Host for Results<R> {
     type Condition = ();
-    type Left = Option<R>;
+    type Outcome = Option<R>;
 
-    fn over(&mut self, task: usize, left: Option<R>, _: Nanos) -> Resume {
-        if let Some(place) = self.left.get_mut(task) {
-            *place = left;
+    fn task_ended(&mut self, task: usize, result: Option<R>, _: Nanos) -> Resume {
+        if let Some(place) = self.results.get_mut(task) {
+            *place = result;
             self.alive -= 1;
         }
         self.is_over.set(self.alive == 0);
@@ -209,8 +209,8 @@ fn in_virtual_time<R: 'static>(
 ) -> Result<Vec<R>, BenchError> {
     let signals = Signals::new(tasks.len() + 1);
     let alive = tasks.len();
-    let left = std::iter::repeat_with(|| None).take(alive).collect();
-    let mut host = Lefts { left, alive, is_over: Rc::default() };
+    let results = std::iter::repeat_with(|| None).take(alive).collect();
+    let mut host = Results { results, alive, is_over: Rc::default() };
     let task = |name: &str, work: Inside<R>| {
         let (clock, signals) = (timeline.clock().clone(), signals.clone());
         let work = move |processor: &Processor<'_, ()>| work(&Virtual { processor, clock, signals });
@@ -230,7 +230,7 @@ fn in_virtual_time<R: 'static>(
     }
     let executor = Executor::new(timeline, fibres, signals.clone(), &mut host);
     unless_halted(timeline, || executor.run())?;
-    Ok(host.left.into_iter().flatten().collect())
+    Ok(host.results.into_iter().flatten().collect())
 }
 
 #[cfg(test)]
@@ -289,9 +289,9 @@ mod tests {
     fn tasks_leave_what_they_have_in_their_order() {
         for is_virtual in [true, false] {
             let tasks = (0..5).map(|n| Task::new("t", move |waiter: &dyn Wait| (n, waiter.now())));
-            let left =
+            let results =
                 TaskRunner::of(&volume(is_virtual), &Errands::default()).run(tasks.collect(), None).unwrap();
-            assert_eq!(left.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+            assert_eq!(results.iter().map(|(n, _)| *n).collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
         }
     }
 }

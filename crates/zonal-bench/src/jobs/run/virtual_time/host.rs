@@ -2,7 +2,7 @@
 //! positions and the progress line.
 
 use crate::jobs::run::progress::{PROGRESS_EVERY, Progress};
-use crate::jobs::run::round::{Left, Ran, Round};
+use crate::jobs::run::round::{Round, RoundResult, WorkerResult};
 use crate::jobs::run::runner::VirtualClock;
 use crate::jobs::run::watcher::Watcher;
 use crate::jobs::workload::Awaits;
@@ -39,7 +39,7 @@ pub(super) struct RoundHost<'a> {
     now: Nanos,
     /// Time of the next sample, and of the next end of a worker's runtime, if any.
     alarms: Alarms,
-    results: Vec<(usize, Left)>,
+    results: Vec<(usize, WorkerResult)>,
     shown: Instant,
 }
 
@@ -68,18 +68,18 @@ impl<'a> RoundHost<'a> {
             watcher,
             progress,
         };
-        host.stop_who_is_due(begun);
+        host.stop_expired(begun);
         host.alarms.look = host.absolute(host.watcher.next_sample());
         host
     }
 
     /// Returns the results of the workers.
-    pub(super) fn finish(self) -> Ran {
+    pub(super) fn finish(self) -> RoundResult {
         let head = self.head.map(|head| head.places);
-        Ran { results: self.results, samples: self.watcher.into_samples(), head }
+        RoundResult { results: self.results, samples: self.watcher.into_samples(), head }
     }
 
-    fn stop_who_is_due(&mut self, now: Nanos) {
+    fn stop_expired(&mut self, now: Nanos) {
         let next = self.watcher.stop(self.elapsed(now));
         self.alarms.event = next.map(|next| self.absolute(next));
     }
@@ -103,10 +103,10 @@ impl<'a> RoundHost<'a> {
 
 impl Host for RoundHost<'_> {
     type Condition = Awaits;
-    type Left = Left;
+    type Outcome = WorkerResult;
 
     #[inline]
-    fn is_there(&self, n: usize, awaits: Awaits) -> bool {
+    fn may_be_met(&self, n: usize, awaits: Awaits) -> bool {
         match awaits {
             Awaits::Nothing => false,
             Awaits::Zone(zone) => self.round.zones.is_next(zone, self.round.workers()[n].number as u32),
@@ -118,13 +118,13 @@ impl Host for RoundHost<'_> {
         self.round.workers()[n].spec.time_based
     }
 
-    fn over(&mut self, n: usize, left: Left, now: Nanos) -> Resume {
+    fn task_ended(&mut self, n: usize, result: WorkerResult, now: Nanos) -> Resume {
         let plan = &self.round.workers()[n];
-        let fails_all = left.0.failure.is_some() && plan.spec.exitall_on_error;
-        self.watcher.over(n, fails_all);
-        self.results.push((plan.number, left));
+        let fails_all = result.0.failure.is_some() && plan.spec.exitall_on_error;
+        self.watcher.worker_ended(n, fails_all);
+        self.results.push((plan.number, result));
         // This stops all workers if one failed that ends the others.
-        self.stop_who_is_due(now);
+        self.stop_expired(now);
         if fails_all { Resume::All } else { Resume::Ready }
     }
 
@@ -143,7 +143,7 @@ impl Host for RoundHost<'_> {
         if self.alarms.event.is_none_or(|stop| stop > now) {
             return Resume::Ready;
         }
-        self.stop_who_is_due(now);
+        self.stop_expired(now);
         Resume::All
     }
 
@@ -154,7 +154,7 @@ impl Host for RoundHost<'_> {
         }
     }
 
-    fn look_at_the_world(&mut self, now: Nanos) -> Resume {
+    fn tick(&mut self, now: Nanos) -> Resume {
         let time = Instant::now();
         if self.progress.is_shown() && time - self.shown >= PROGRESS_EVERY {
             self.shown = time;
@@ -163,7 +163,7 @@ impl Host for RoundHost<'_> {
         if !self.watcher.is_interrupted() {
             return Resume::Ready;
         }
-        self.stop_who_is_due(now);
+        self.stop_expired(now);
         Resume::All
     }
 }

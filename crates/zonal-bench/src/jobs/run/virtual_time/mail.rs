@@ -134,7 +134,7 @@ impl Mail for Letters {
     fn next(&mut self) -> Option<Ending> {
         let letterbox = &self.common.post.0[self.worker];
         let Letter { slot, is_plain, buffer, at } = letterbox.take()?;
-        self.common.signals.happenings.one_more();
+        self.common.signals.events.increment();
         self.desk.give_back(slot, buffer);
         if !is_plain && let Some(outcome) = letterbox.take_outcome(slot) {
             self.desk.keep(slot, outcome);

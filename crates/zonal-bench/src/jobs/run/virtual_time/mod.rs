@@ -17,7 +17,7 @@ mod host;
 mod mail;
 
 use super::inbox::Places;
-use super::round::{Left, Ran, Ready, Round};
+use super::round::{Ready, Round, RoundResult, WorkerResult};
 use super::runner::{VirtualClock, fibre};
 use super::watcher::Watcher;
 use super::worker::{Awaited, Environment, Time, Worker};
@@ -77,7 +77,7 @@ impl Time for Virtual<'_> {
     }
 
     #[inline]
-    fn goes_out(worker: &mut Worker<'_, Self>, now: Nanos) -> Nanos {
+    fn issue_time(worker: &mut Worker<'_, Self>, now: Nanos) -> Nanos {
         worker.time.left -= 1;
         if worker.time.left > 0 && worker.time.common.host_nanos == 0 {
             return now;
@@ -88,7 +88,7 @@ impl Time for Virtual<'_> {
             Self::pause(worker, Pause::Turn);
         }
         // Others may wait for the lock that it has taken.
-        worker.time.common.signals.happenings.one_more();
+        worker.time.common.signals.events.increment();
         let until = Nanos(now.0.saturating_add(worker.time.common.host_nanos));
         while worker.now < until {
             Self::pause(worker, Pause::Until(until));
@@ -126,7 +126,7 @@ pub(super) fn run(
     clock: &VirtualClock,
     ready: Ready,
     progress: &mut Progress,
-) -> Result<Ran, BenchError> {
+) -> Result<RoundResult, BenchError> {
     let Ready { watches, jobs, frame } = ready;
     clock.follow();
     let common = Rc::new(Common {
@@ -140,7 +140,7 @@ pub(super) fn run(
         let (volume, zones, watches) = (round.volume.clone(), round.zones.clone(), watches.clone());
         let (common, clock, has_data) = (common.clone(), clock.clock.clone(), round.has_data);
         let frame = frame.clone();
-        let work = move |processor: &Processor<'_, Awaits>| -> Left {
+        let work = move |processor: &Processor<'_, Awaits>| -> WorkerResult {
             let environment =
                 Environment { volume: &volume, zones: &zones, clock: &clock, epoch: 0, has_data, frame };
             let time = Virtual { processor, common, number, left: TURN_REQUESTS };

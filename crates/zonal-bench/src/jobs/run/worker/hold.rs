@@ -2,7 +2,7 @@
 
 use super::Worker;
 use super::time::Time;
-use crate::jobs::workload::{Dir, Done, WorkerStep};
+use crate::jobs::workload::{Completed, Dir, WorkerStep};
 use crate::measure::Usage;
 use crate::report::Failure;
 use quanta::Clock;
@@ -44,7 +44,7 @@ impl<T: Time> Worker<'_, T> {
     fn judge(&mut self) {
         let Some(floor) = &mut self.floor else { return };
         let done = [Dir::Read, Dir::Write]
-            .map(|dir| Done { ios: self.watch.ios(dir), bytes: self.watch.sectors(dir) * SECTOR_BYTES });
+            .map(|dir| Completed { ios: self.watch.ios(dir), bytes: self.watch.sectors(dir) * SECTOR_BYTES });
         if self.is_measured
             && let Err(slow) = floor.check(self.now, done)
         {

@@ -232,12 +232,12 @@ impl<'a, T: Time> Worker<'a, T> {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.failure.is_some() && !self.goes_on_after_failure() || self.watch.is_stopped()
+        self.failure.is_some() && !self.continues_after_failure() || self.watch.is_stopped()
     }
 
     /// True if the job continues after its failure: a verification error fails it, but ends it at
     /// once only with `verify_fatal`.
-    fn goes_on_after_failure(&self) -> bool {
+    fn continues_after_failure(&self) -> bool {
         matches!(self.failure, Some(Failure::Verify { .. })) && !self.plan.spec.verify_fatal
     }
 
@@ -253,7 +253,7 @@ impl<'a, T: Time> Worker<'a, T> {
             };
             match self.workload.next_io(self.environment.zones) {
                 Some(io) => self.submit_io(slot, io),
-                None if self.step_unusually(slot) => {}
+                None if self.step_slow(slot) => {}
                 None => break,
             }
         }
@@ -266,9 +266,9 @@ impl<'a, T: Time> Worker<'a, T> {
 
     /// Slow path of a step, for anything but a plain next I/O. True if the pass continues.
     #[inline(never)]
-    fn step_unusually(&mut self, slot: u32) -> bool {
+    fn step_slow(&mut self, slot: u32) -> bool {
         self.time_has_passed();
-        let step = self.workload.next_unusual(self.environment.zones);
+        let step = self.workload.next_slow(self.environment.zones);
         match step {
             WorkerStep::Io(io) => self.submit_io(slot, io),
             WorkerStep::Wait => {
@@ -374,7 +374,7 @@ impl<'a, T: Time> Worker<'a, T> {
     fn submit(&mut self, slot: u32, op: Op, io: &Io, buffer: IoBufs) {
         self.measure.depth(self.in_flight + 1);
         let now = self.time();
-        let now = T::goes_out(self, now);
+        let now = T::issue_time(self, now);
         let Io { sector, sectors, .. } = *io;
         let token = u64::from(slot);
         let request = Request { op, fua: false, nowait: false, sector, sectors, buf: buffer, token };
@@ -419,7 +419,7 @@ impl<'a, T: Time> Worker<'a, T> {
             self.is_inline = true;
             let stamps = Stamps { made: self.last, submitted: 0 };
             let at = self.stamp();
-            self.io_ended_well(&io, &stamps, at);
+            self.io_succeeded(&io, &stamps, at);
             if self.inbox.has_more() {
                 self.reap();
             }
@@ -459,7 +459,7 @@ impl<'a, T: Time> Worker<'a, T> {
         let buffer = self.inbox.desk().take_buffer(slot);
         self.read_clock();
         let made = self.last;
-        let now = T::goes_out(self, self.now);
+        let now = T::issue_time(self, self.now);
         self.in_flight += 1;
         let stamps = Stamps { made, submitted: 0 };
         self.slots[slot as usize] =
@@ -500,11 +500,11 @@ impl<'a, T: Time> Worker<'a, T> {
             return self.finish_unusual(kind, ending);
         }
         let (io, stamps) = (entry.io, entry.stamps);
-        self.io_ended_well(&io, &stamps, at);
+        self.io_succeeded(&io, &stamps, at);
     }
 
     #[inline(always)]
-    fn io_ended_well(&mut self, io: &Io, stamps: &Stamps, at: u64) {
+    fn io_succeeded(&mut self, io: &Io, stamps: &Stamps, at: u64) {
         self.workload.io_ended(io, self.environment.zones);
         self.watch.count(io.dir, io.sectors);
         if self.measure.is_timed {

@@ -56,7 +56,7 @@ pub(in crate::jobs::run) trait Time: Sized {
 
     /// Called when a request is about to be issued at `now`. Returns the time at which it is
     /// issued.
-    fn goes_out(worker: &mut Worker<'_, Self>, now: Nanos) -> Nanos;
+    fn issue_time(worker: &mut Worker<'_, Self>, now: Nanos) -> Nanos;
 
     /// Drives the write path and handles completions. Returns once something of interest may have
     /// happened.
@@ -90,7 +90,7 @@ impl Time for Real {
     }
 
     #[inline(always)]
-    fn goes_out(_: &mut Worker<'_, Real>, now: Nanos) -> Nanos {
+    fn issue_time(_: &mut Worker<'_, Real>, now: Nanos) -> Nanos {
         now
     }
 

@@ -41,7 +41,7 @@ fn run(options: &str, latency: u64, until: u64) -> Log {
     let plan = Plan::new(jobs.jobs(), device.info(), WriteMode::PerZone).unwrap();
     let zones = report(&device, Sector(0), 100).unwrap();
     let zones = Zones::new(device.info().geometry, &zones, plan.zones_options(WriteMode::PerZone));
-    zones.moving_more(1);
+    zones.add_runnable(1);
     let mut workload = Workload::new(&plan.workers[0]).unwrap();
     let depth = plan.workers[0].spec.iodepth as usize;
     // Not zero, like a real clock.

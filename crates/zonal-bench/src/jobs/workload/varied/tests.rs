@@ -23,7 +23,7 @@ fn run(ordering: Ordering, options: &str) -> Vec<Io> {
     let mut options = plan.zones_options(WriteMode::PerZone);
     options.ordering = ordering;
     let zones = Zones::new(device.info().geometry, &report(&device, Sector(0), 100).unwrap(), options);
-    zones.moving_more(1);
+    zones.add_runnable(1);
     let mut workload = Workload::new(&plan.workers[0]).unwrap();
     let mut ios = Vec::new();
     loop {

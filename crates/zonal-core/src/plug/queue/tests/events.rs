@@ -109,7 +109,7 @@ fn happen(event: &str, word: Word, queue: &mut Queue<usize>, aborted: &mut Vec<u
         "pause" => queue.pause(word),
         "release 0" => queue.release(word, Some(0)),
         "release failed" => queue.release(word, None),
-        "distrust" => queue.distrust(word),
+        "distrust" => queue.invalidate_pointer(word),
         "has issued" => word.has_issued(),
         _ => panic!("no such event"),
     }
@@ -290,7 +290,7 @@ fn queue_with_waiters_is_not_recycled() {
 #[test]
 fn report_that_something_happened_after_does_not_count_and_the_next_one_does() {
     let (word, mut queue) = column("asking 8/0rw:a+1");
-    let word = queue.doubt(word);
+    let word = queue.invalidate_report(word);
     let before = Resync { class: ZoneClass::Sequential, pointer: 4 };
     let (word, decided) = queue.resynced(word, before, &rules(0));
     assert!(decided.is_empty() && word.recovers() && word.pointer() == 8);
@@ -305,7 +305,7 @@ fn report_that_something_happened_after_does_not_count_and_the_next_one_does() {
 #[test]
 fn report_that_fails_after_something_happened_is_asked_for_again() {
     let (word, mut queue) = column("asking 8/0rw:a+1");
-    let word = queue.doubt(word);
+    let word = queue.invalidate_report(word);
     queue.resync_failed(&mut Vec::new());
     assert_eq!(queue.next(word, &rules(0)).1, Next::Resync);
     queue.resync_failed(&mut Vec::new());

@@ -93,7 +93,7 @@ fn go(plug: &mut Shell, step: GraphStep) {
         GraphStep::Answer(pointer) => plug.answer(Some(Resync { class: ZoneClass::Sequential, pointer })),
         GraphStep::NoAnswer => plug.answer(None),
         GraphStep::Hold => plug.hold(),
-        GraphStep::Distrust => plug.distrust(),
+        GraphStep::Distrust => plug.invalidate_pointer(),
         GraphStep::Issued => plug.issued(),
     }
 }
@@ -153,7 +153,7 @@ fn assert_record_replays(rules: Rules, path: &[GraphStep]) {
         go(&mut plug, step);
     }
     plug.queue.begin_flight();
-    plug.word = plug.queue.doubt(plug.word);
+    plug.word = plug.queue.invalidate_report(plug.word);
     let record = plug.queue.flight(&rules).expect("a record has begun");
     let replayed = flight::replay(&record).unwrap_or_else(|e| panic!("{path:?}: {e}\n{record}"));
     assert_eq!(replayed.difference, None, "{path:?}\n{record}");

@@ -100,7 +100,8 @@ fn error(e: RequestError) -> &'static str {
 /// Notation of a word in the tables: pointer, commands in flight, flags.
 fn show(word: Word) -> String {
     let mut s = format!("{}/{}", word.pointer(), word.in_flight());
-    let alone = word.brings_news(window(2).writes_in_flight_max) && word.in_flight() == 1 && !word.issuing();
+    let alone =
+        word.completion_resumes(window(2).writes_in_flight_max) && word.in_flight() == 1 && !word.issuing();
     for (set, letter) in [
         (word.appending(), 'n'),
         (word.recovers(), 'r'),

@@ -263,7 +263,7 @@ impl Naive {
         self.settle();
     }
 
-    fn distrust(&mut self) {
+    fn invalidate_pointer(&mut self) {
         self.trusted = false;
         self.report_failed = false;
         self.settle();
@@ -552,8 +552,8 @@ impl Pair {
                 self.naive.cancel(pointer, &cancelled);
             }
             Happening::Distrust => {
-                self.real.distrust();
-                self.naive.distrust();
+                self.real.invalidate_pointer();
+                self.naive.invalidate_pointer();
             }
         }
     }

@@ -103,7 +103,7 @@ impl Shell {
             Sent::Write { tokens, .. } => {
                 self.abort(tokens, if ok { End::Done } else { End::Failed });
                 if ok
-                    && self.word.chain_goes_on()
+                    && self.word.chain_may_continue()
                     && let Some((at, item)) = self.following.pop_front()
                 {
                     let RequestKind::Write(_, sectors) = item.kind else { panic!("only writes follow") };
@@ -176,8 +176,8 @@ impl Shell {
         cancelled
     }
 
-    pub(super) fn distrust(&mut self) {
-        self.word = self.queue.distrust(self.word);
+    pub(super) fn invalidate_pointer(&mut self) {
+        self.word = self.queue.invalidate_pointer(self.word);
         self.settle();
     }
 

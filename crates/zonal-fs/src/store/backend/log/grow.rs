@@ -7,7 +7,7 @@
 
 use super::super::error::{BackendError, SegmentId, Stop};
 use super::{Log, LogState, SegmentSlot};
-use crate::drive::{Drive, is_for_want_of_zones};
+use crate::drive::{Drive, is_zone_limit_exceeded};
 use crate::format::{Anchor, STORE_ZONES_MAX};
 use crate::space::open::OPEN_MIN;
 use crate::superblocks::{self, COPY_BLOCKS, Site};
@@ -93,7 +93,7 @@ impl Log {
                 self.state.lock().recorded = number;
                 Ok(())
             }
-            Err(BackendError::Request { error, .. }) if is_for_want_of_zones(&error) => Ok(()),
+            Err(BackendError::Request { error, .. }) if is_zone_limit_exceeded(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -121,7 +121,7 @@ impl Log {
                 self.state.lock().named = Some(batch);
                 Ok(())
             }
-            Err(BackendError::Request { error, .. }) if is_for_want_of_zones(&error) => Ok(()),
+            Err(BackendError::Request { error, .. }) if is_zone_limit_exceeded(&error) => Ok(()),
             Err(error) => Err(error),
         }
     }

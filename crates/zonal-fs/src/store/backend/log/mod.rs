@@ -317,7 +317,7 @@ impl Store {
     /// # Errors
     /// [`BackendError::Damaged`] where the log is not there or has lost what was durable; [`BackendError::Unfit`] and
     /// [`BackendError::UnfitZone`]; the drive's.
-    pub fn open(access: Access, found: &superblocks::Found) -> Result<Store, BackendError> {
+    pub fn open(access: Access, found: &superblocks::LocatedCopy) -> Result<Store, BackendError> {
         let writer = superblocks::Writer::after(found);
         Store::reach(access, found, Some(writer))
     }
@@ -326,13 +326,13 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::open`].
-    pub fn look(access: Access, found: &superblocks::Found) -> Result<Store, BackendError> {
+    pub fn look(access: Access, found: &superblocks::LocatedCopy) -> Result<Store, BackendError> {
         Store::reach(access, found, None)
     }
 
     fn reach(
         access: Access,
-        found: &superblocks::Found,
+        found: &superblocks::LocatedCopy,
         writer: Option<superblocks::Writer>,
     ) -> Result<Store, BackendError> {
         let (mut anchor, uuid) = (found.copy.anchor.clone(), found.copy.superblock.uuid);

@@ -407,7 +407,7 @@ impl SegmentSlot {
     /// A write to it or a reset of it failed. What came of a write is not known.
     fn failed(&mut self, error: &BackendError) {
         let answer = if let BackendError::Request { error, .. } = error { Some(error) } else { None };
-        if !answer.is_some_and(drive::is_for_want_of_zones) {
+        if !answer.is_some_and(drive::is_zone_limit_exceeded) {
             self.failures = self.failures.saturating_add(1);
         }
         self.is_bad |= answer.and_then(drive::lasting_condition).is_some();

@@ -5,9 +5,9 @@ use crate::value;
 use serde_json::{Value, json};
 use zonal_core::ZoneDescriptor;
 use zonal_fs::BLOCK_BYTES;
-use zonal_fs::dump::{Kept, Row, Whereabouts};
+use zonal_fs::dump::{Inspected, MetadataLocation, Row};
 use zonal_fs::format::{Anchor, Extent, Header, Metadata, Superblock};
-use zonal_fs::scan::{Found, UnitState, written};
+use zonal_fs::scan::{ScanItem, UnitState, written};
 use zonal_fs::superblocks::Candidate;
 
 /// Text for people, and an object for programs.
@@ -98,12 +98,12 @@ fn of_superblock(superblock: &Superblock) -> (String, Value) {
     (words, object)
 }
 
-pub(super) fn whereabouts(place: &Whereabouts) -> Vec<Said> {
+pub(super) fn metadata_location(place: &MetadataLocation) -> Vec<Said> {
     let segments = match place {
-        Whereabouts::Beside => {
+        MetadataLocation::Beside => {
             return vec![said("metadata: in a file beside the drive", json!({ "metadata": "beside" }))];
         }
-        Whereabouts::OnDrive(segments) => segments,
+        MetadataLocation::OnDrive(segments) => segments,
     };
     let mut all = vec![said(
         format!("metadata: {} segments", segments.len()),
@@ -129,11 +129,18 @@ pub(super) fn whereabouts(place: &Whereabouts) -> Vec<Said> {
 }
 
 /// Describes the contents of a place, or the damage there.
-fn kept<T>(at: &str, mut place: Value, kept: &Kept<T>, describe: impl Fn(&T) -> (String, Value)) -> Said {
+fn kept<T>(
+    at: &str,
+    mut place: Value,
+    kept: &Inspected<T>,
+    describe: impl Fn(&T) -> (String, Value),
+) -> Said {
     let (words, object) = match kept {
-        Kept::Sound(found) => describe(found),
-        Kept::Damaged(damage) => (format!("damaged: {damage}"), json!({ "damaged": damage.to_string() })),
-        Kept::Unreadable(error) => {
+        Inspected::Sound(found) => describe(found),
+        Inspected::Damaged(damage) => {
+            (format!("damaged: {damage}"), json!({ "damaged": damage.to_string() }))
+        }
+        Inspected::Unreadable(error) => {
             (format!("cannot be read: {error}"), json!({ "damaged": error.to_string() }))
         }
     };
@@ -269,17 +276,17 @@ pub(super) fn zone(zone: &ZoneDescriptor, is_data: bool) -> Said {
     )
 }
 
-pub(super) fn found(found: &Found, live: Option<&[u32]>) -> Said {
+pub(super) fn found(found: &ScanItem, live: Option<&[u32]>) -> Said {
     match found {
-        Found::Garbage { block, blocks, why } => said(
+        ScanItem::Garbage { block, blocks, why } => said(
             format!("block {block}: {blocks} blocks of garbage: {why}"),
             json!({ "garbage": block, "blocks": blocks, "why": why.to_string() }),
         ),
-        Found::Unreadable { block, blocks } => said(
+        ScanItem::Unreadable { block, blocks } => said(
             format!("block {block}: {blocks} blocks that cannot be read"),
             json!({ "unreadable": block, "blocks": blocks }),
         ),
-        Found::Unit { block, header, state, .. } => unit(*block, header, *state, live),
+        ScanItem::Unit { block, header, state, .. } => unit(*block, header, *state, live),
     }
 }
 
