@@ -57,7 +57,7 @@ pub(crate) struct Inbox {
 
 /// Outcome of [`Inbox::submit`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SubmitOutcome {
+pub(crate) enum Left {
     /// It will complete later, with an event.
     Queued,
     /// It has completed with this error number, or 0. There will be no event.
@@ -84,15 +84,15 @@ impl Inbox {
 
     /// Calls `submit` to submit request `token`. Returns its result if it completes inline.
     #[inline(always)]
-    pub(crate) fn submit(&self, token: u64, submit: impl FnOnce()) -> SubmitOutcome {
+    pub(crate) fn submit(&self, token: u64, submit: impl FnOnce()) -> Left {
         self.submitting.store(token, Relaxed);
         submit();
         if self.submitting.load(Relaxed) == NO_TOKEN {
-            return SubmitOutcome::Ended(self.answer.load(Relaxed));
+            return Left::Ended(self.answer.load(Relaxed));
         }
         self.submitting.store(NO_TOKEN, Relaxed);
         self.pending.store(self.pending() + 1, Relaxed);
-        SubmitOutcome::Queued
+        Left::Queued
     }
 
     /// Number of requests that have not completed or have an event not taken yet.
@@ -189,14 +189,14 @@ mod tests {
     #[test]
     fn request_that_ends_inside_submit_leaves_no_event() {
         let inbox = Inbox::new(2);
-        assert_eq!(inbox.submit(7, || inbox.ended(7, 5)), SubmitOutcome::Ended(5));
+        assert_eq!(inbox.submit(7, || inbox.ended(7, 5)), Left::Ended(5));
         assert_eq!(all(&inbox), []);
     }
 
     #[test]
     fn another_that_ends_inside_submit_is_an_event() {
         let inbox = Inbox::new(2);
-        assert_eq!(inbox.submit(7, || inbox.ended(8, 0)), SubmitOutcome::Queued);
+        assert_eq!(inbox.submit(7, || inbox.ended(8, 0)), Left::Queued);
         inbox.ended(7, 5);
         assert_eq!(inbox.pending(), 1);
         assert_eq!(all(&inbox), [(7, 5), (8, 0)]);
@@ -207,7 +207,7 @@ mod tests {
     fn request_that_ends_on_another_thread_is_an_event() {
         let inbox = Inbox::new(2);
         let left = inbox.submit(7, || std::thread::scope(|s| drop(s.spawn(|| inbox.ended(7, 0)).join())));
-        assert_eq!(left, SubmitOutcome::Queued);
+        assert_eq!(left, Left::Queued);
         assert_eq!(all(&inbox), [(7, 0)]);
     }
 

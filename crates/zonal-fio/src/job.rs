@@ -1,7 +1,7 @@
 //! Access of one job to its devices: a lane for each, and a common inbox.
 
 use crate::clock;
-use crate::inbox::{FioEvent, Inbox, SubmitOutcome};
+use crate::inbox::{FioEvent, Inbox, Left};
 use crate::shared::Shared;
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -130,7 +130,7 @@ fn completion_function(
             Ok(_) => 0,
             Err(error) => {
                 if let Some(shared) = shared.upgrade() {
-                    shared.print_once("a request", error);
+                    shared.tell("a request", error);
                 }
                 errno::of(error)
             }
@@ -145,14 +145,14 @@ impl Lane {
     /// # Safety
     /// The bytes of `io` are valid, and no other code uses them, until the request has ended.
     #[inline(always)]
-    pub(crate) unsafe fn submit(&self, io: &Io, token: u64) -> SubmitOutcome {
+    pub(crate) unsafe fn submit(&self, io: &Io, token: u64) -> Left {
         // SAFETY: the caller's promise.
         let Some(request) = (unsafe { io.request(token) }) else {
-            return SubmitOutcome::Ended(Errno::INVAL.raw_os_error());
+            return Left::Ended(Errno::INVAL.raw_os_error());
         };
         let now = self.time();
         let left = self.inbox.submit(token, || self.shared.volume.submit(now, &self.channel, request));
-        if left == SubmitOutcome::Queued {
+        if left == Left::Queued {
             self.age.set(AGE_MAX);
         }
         left

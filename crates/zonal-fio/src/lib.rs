@@ -22,7 +22,7 @@ mod shared;
 pub use inbox::FioEvent;
 pub use job::{Job, Lane};
 
-use inbox::SubmitOutcome;
+use inbox::Left;
 use job::Io;
 use rustix::io::Errno;
 use shared::Shared;
@@ -288,8 +288,8 @@ pub unsafe extern "C" fn zonal_fio_queue(
     let data = NonNull::new(data).unwrap_or(NonNull::dangling());
     // SAFETY: the caller's promise.
     match unsafe { (*lane).submit(&Io { op, offset, len, data }, token) } {
-        SubmitOutcome::Queued => QUEUED,
-        SubmitOutcome::Ended(number) => -number,
+        Left::Queued => QUEUED,
+        Left::Ended(number) => -number,
     }
 }
 

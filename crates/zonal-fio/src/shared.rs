@@ -82,7 +82,7 @@ impl Shared {
     /// Prints the error of the first failed request of this device to standard error, because fio
     /// gets only a number.
     #[cold]
-    pub(crate) fn print_once(&self, what: &str, error: &RequestError) {
+    pub(crate) fn tell(&self, what: &str, error: &RequestError) {
         if !self.told.swap(true, Ordering::Relaxed) {
             let name = &self.name;
             eprintln!("zonal: {name}: {what} failed: {error} (later failures of this device are not shown)");
@@ -97,7 +97,7 @@ impl Shared {
         let op = request.op;
         let result = self.volume.call(&clock::CLOCK, request).result;
         result.map_err(|error| {
-            self.print_once(op.name(), &error);
+            self.tell(op.name(), &error);
             errno::of(&error)
         })
     }

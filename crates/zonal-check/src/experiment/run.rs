@@ -129,7 +129,7 @@ pub(super) fn arguments(
     arguments.push(format!("--section={}", row.section));
     arguments.extend(row.set.iter().map(|set| format!("--set={set}")));
     if scale == Scale::Tiny {
-        arguments.push("--set=runtime=10ms".to_owned());
+        arguments.push("--set=runtime=40ms".to_owned());
     }
     arguments.extend(variant.arguments.iter().cloned());
     arguments.extend(experiment.jobs.iter().cloned());

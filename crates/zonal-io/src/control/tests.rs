@@ -363,7 +363,9 @@ fn mode_asked_for_is_in_force_when_the_answer_comes() {
     let facts = set_options(server.path(), &"mode=qd1".parse().unwrap()).unwrap();
     assert_eq!((facts.mode.as_str(), facts.reason.as_str()), ("qd1", "set while running"));
     assert_eq!(volume.mode().0, WriteMode::Qd1);
-    for (asked, answer) in [("direct", "stays"), ("no-such", "unknown write mode"), ("pipelined", "order")] {
+    for (asked, answer) in
+        [("direct", "open volume"), ("no-such", "unknown write mode"), ("pipelined", "order")]
+    {
         let line = format!("{{\"request\":\"set\",\"options\":\"mode={asked}\"}}\n");
         let said = say(server.path(), line.as_bytes());
         assert!(said.len() == 1 && said[0].contains("error") && said[0].contains(answer), "{said:?}");

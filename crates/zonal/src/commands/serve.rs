@@ -179,7 +179,7 @@ impl Fronts {
         if *ublk {
             self.disk = Some(export.show_disk()?);
         }
-        self.control = match ControlServer::start_for_export(export.volume.clone(), self.status_source()) {
+        self.control = match ControlServer::start_for_export(export.volume.clone(), self.teller()) {
             Ok(control) => Some(control),
             Err(error @ ControlError::Thread { .. }) => return Err(anyhow!(error).into()),
             Err(error) => {
@@ -210,14 +210,14 @@ impl Fronts {
     }
 
     /// Function that lists the connections for the control socket.
-    fn status_source(&self) -> StatusSource {
+    fn teller(&self) -> StatusSource {
         let connections = self.hosts.as_ref().map(|(server, _)| server.connections_source());
         let rings = self.machine.as_ref().map(VhostServer::queues_source);
         let queues = self.disk.as_ref().map(|disk| (disk.disk(), disk.in_flight_source()));
         Arc::new(move || {
-            let hosts = connections.iter().flat_map(|list| list()).map(|facts| connection_json(&facts));
-            let machine = rings.iter().flat_map(|list| list()).map(|facts| ring_json(&facts));
-            let kernel = queues.iter().flat_map(|(disk, in_flight)| queues_json(disk, &in_flight()));
+            let hosts = connections.iter().flat_map(|told| told()).map(|facts| connection_json(&facts));
+            let machine = rings.iter().flat_map(|told| told()).map(|facts| ring_json(&facts));
+            let kernel = queues.iter().flat_map(|(disk, told)| queues_json(disk, &told()));
             hosts.chain(machine).chain(kernel).collect()
         })
     }

@@ -71,7 +71,7 @@ fn kinds() -> impl TypedValueParser<Value = Kinds> {
 }
 
 /// State of a dump.
-struct Inspection<'a> {
+struct Look<'a> {
     arguments: &'a Dump,
     drive: Arc<Drive>,
     waiters: Waiters,
@@ -79,17 +79,16 @@ struct Inspection<'a> {
 }
 
 pub(crate) fn run(arguments: &Dump, out: &mut dyn Write) -> Result<(), Failure> {
-    let mut inspection =
-        Inspection { arguments, drive: drive_to_read(&arguments.on.device)?, waiters: waiters(), out };
-    let waiter = (inspection.waiters)();
-    let report = inspection.drive.report(&*waiter).map_err(MakeError::from);
-    let report = report.map_err(|error| inspection.named(error)).or_exit(Exit::Device)?;
+    let mut look = Look { arguments, drive: drive_to_read(&arguments.on.device)?, waiters: waiters(), out };
+    let waiter = (look.waiters)();
+    let report = look.drive.report(&*waiter).map_err(MakeError::from);
+    let report = report.map_err(|error| look.named(error)).or_exit(Exit::Device)?;
     let is_whole = arguments.rows.is_none() && arguments.zone.is_none();
-    let copies = superblocks::candidates(&inspection.drive, &*waiter, &report);
+    let copies = superblocks::candidates(&look.drive, &*waiter, &report);
     if is_whole {
-        inspection.copies(&copies)?;
+        look.copies(&copies)?;
     }
-    let found = superblocks::find(&inspection.drive, &*waiter);
+    let found = superblocks::find(&look.drive, &*waiter);
     // If the newest copy is damaged, an older one describes the file system.
     let older =
         || copies.iter().filter_map(|copy| copy.found.as_ref().ok()).max_by_key(|copy| copy.anchor.copy);
@@ -97,29 +96,29 @@ pub(crate) fn run(arguments: &Dump, out: &mut dyn Write) -> Result<(), Failure> 
         (Ok(found), _) => found.copy.superblock,
         (Err(_), Some(copy)) => copy.superblock.clone(),
         (Err(error), None) => {
-            inspection.out.flush()?;
-            return Err(inspection.named(error)).or_exit(Exit::Device);
+            look.out.flush()?;
+            return Err(look.named(error)).or_exit(Exit::Device);
         }
     };
-    let rows = inspection.rows(&superblock);
+    let rows = look.rows(&superblock);
     if is_whole {
-        inspection.whole(&rows)?;
+        look.whole(&rows)?;
     }
     if let Some(zone) = arguments.zone {
-        inspection.zone(&superblock, &rows, zone)?;
+        look.zone(&superblock, &rows, zone)?;
     }
     let rows = rows.map_err(|error| {
-        let _ = inspection.out.flush();
-        Failure { exit: Exit::Device, error: inspection.named(error) }
+        let _ = look.out.flush();
+        Failure { exit: Exit::Device, error: look.named(error) }
     });
     match (arguments.rows, rows) {
-        (Some(kinds), rows) => inspection.chosen(&rows?, kinds),
+        (Some(kinds), rows) => look.chosen(&rows?, kinds),
         (None, Err(failure)) if is_whole => Err(failure),
         _ => Ok(()),
     }
 }
 
-impl Inspection<'_> {
+impl Look<'_> {
     fn named(&self, error: MakeError) -> anyhow::Error {
         named(&self.arguments.on.device, error)
     }
@@ -163,7 +162,7 @@ impl Inspection<'_> {
         let waiter = (self.waiters)();
         let place = dump::metadata_location(&self.drive, &*waiter);
         let place = place.map_err(|e| self.named(e)).or_exit(Exit::Device)?;
-        for said in say::metadata_location(&place) {
+        for said in say::whereabouts(&place) {
             self.say(&said)?;
         }
         let Ok(rows) = rows else { return Ok(()) };

@@ -421,14 +421,14 @@ fn serve_questions(
 ) -> Result<ControlServer, ControlError> {
     let (session, fs) = (session.clone(), fs.clone());
     let volume = fs.volume().clone();
-    let source = move || {
-        let mut status = serde_json::to_value(fs.status()).unwrap_or_default();
+    let teller = move || {
+        let mut told = serde_json::to_value(fs.status()).unwrap_or_default();
         // The kernel reuses the number once this file system is mounted nowhere.
         if session.is_mounted() {
-            status[MOUNTED] = own.into();
+            told[MOUNTED] = own.into();
         }
-        status[READ_ONLY] = is_read_only.into();
-        status
+        told[READ_ONLY] = is_read_only.into();
+        told
     };
     let scrubber = scrubber.clone();
     let scrub = move |query: ScrubQuery| {
@@ -445,7 +445,7 @@ fn serve_questions(
         status.error = done.err().map(|error| error.to_string()).or(status.error);
         serde_json::to_value(status).unwrap_or_default()
     };
-    ControlServer::start_for_mount(volume, Arc::new(source), Arc::new(scrub))
+    ControlServer::start_for_mount(volume, Arc::new(teller), Arc::new(scrub))
 }
 
 /// Starts the same command in a process of its own, and waits until its directory is usable.

@@ -98,7 +98,7 @@ fn of_superblock(superblock: &Superblock) -> (String, Value) {
     (words, object)
 }
 
-pub(super) fn metadata_location(place: &MetadataLocation) -> Vec<Said> {
+pub(super) fn whereabouts(place: &MetadataLocation) -> Vec<Said> {
     let segments = match place {
         MetadataLocation::Beside => {
             return vec![said("metadata: in a file beside the drive", json!({ "metadata": "beside" }))];
