@@ -97,7 +97,7 @@ fn options_that_do_not_fit_are_refused() {
     assert!(refused(ImageOptions { blocksize: Some(0), ..base() }).starts_with("blocksize of 0"));
     let odd = ImageOptions { zone_capacity: Some((1 << 20) - 512), ..base() };
     assert!(refused(odd).starts_with("blocksize of 4096"));
-    assert!(refused(ImageOptions { zone_nr_conv: Some(1024), ..base() }).contains("1024 conventional"));
+    assert!(refused(ImageOptions { zone_nr_conv: Some(1024), ..base() }).contains("1024 of 1024 zones"));
     assert!(
         refused(ImageOptions { zone_max_open: Some(4), zone_max_active: Some(3), ..base() })
             .contains("max open 4")

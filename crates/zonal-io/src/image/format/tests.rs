@@ -158,7 +158,7 @@ fn header_impossible_fields_are_refused() {
         (|h| h.sectors = 0.into(), "a device of 0 bytes"),
         (|h| h.sectors = u64::MAX.into(), "cannot be divided"),
         (|h| h.zone_capacity = 65.into(), "zone capacity of 33280 bytes"),
-        (|h| h.conventional = 1200.into(), "1200 conventional zones"),
+        (|h| h.conventional = 1200.into(), "1200 of 1200 zones are conventional"),
         (|h| h.open_max = 9.into(), "max open 9 is above max active 8"),
         (|h| h.block_sectors = 3.into(), "the logical block, in sectors, is 3"),
         (|h| h.block_sectors = 0.into(), "the logical block, in sectors, is 0"),

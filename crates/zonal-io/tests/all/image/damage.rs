@@ -57,7 +57,7 @@ fn h60_files_of_another_length() {
     let whole = (1 << 20) + (16 << 20);
     for len in [LEDGER, LEDGER + 100, 1 << 20, whole - 512, whole - 1, whole + 1, 2 * whole] {
         let (_dir, path) = damaged(|f| f.set_len(len).unwrap());
-        refused(&path, &format!("the file has {len} bytes, its header says {whole}"));
+        refused(&path, &format!("truncated or extended: the file has {len} bytes, its header says {whole}"));
     }
 }
 
