@@ -48,7 +48,7 @@ const EXAMPLES: [(&str, [&str; 2]); 36] = [
         "replay",
         [
             "zonal replay trace.csv --device sim:smr-hdd-30t",
-            "zonal replay trace.csv --device sim:smr-hdd-30t --report report.html",
+            "zonal replay trace.csv --device sim:smr-hdd-30t --json result.json",
         ],
     ),
     ("mkfs", ["zonal mkfs disk.zonal --label archive", "zonal mkfs disk.zonal --metadata disk.meta"]),
