@@ -158,7 +158,7 @@ impl fmt::Display for Comparison {
             writeln!(f, "cmds/write, all jobs of a mode: {}", each.collect::<Vec<_>>().join(", "))?;
         }
         if self.rows.iter().any(|row| row.lack.is_some()) {
-            writeln!(f, "no zone, no data: the job found none, so its results are not compared; see above")?;
+            writeln!(f, "no zone, no data: incomplete jobs, excluded from the comparison; see above")?;
         }
         Ok(())
     }

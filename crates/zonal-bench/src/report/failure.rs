@@ -1,4 +1,4 @@
-//! What a job failed by, or lacked.
+//! Failures of jobs, and reasons why a job is incomplete.
 
 use super::verify::Mismatch;
 use crate::measure::Dir;
@@ -6,58 +6,58 @@ use std::fmt;
 use std::path::PathBuf;
 use zonal_core::{DeviceError, Op, RequestError, Sector};
 
-/// The first error of a job, with its facts.
+/// First error of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
     /// A request failed.
     Request {
-        /// What it was.
+        /// Operation.
         op: Op,
-        /// Its first sector; of an append and of zone management, the zone's.
+        /// First sector of the request; first sector of the zone for appends and zone management.
         sector: Sector,
-        /// Its length in sectors.
+        /// Length in sectors.
         sectors: u32,
-        /// What it ended with.
+        /// Error of the request.
         error: RequestError,
     },
-    /// Blocks did not read back as they were written.
+    /// Blocks read back differ from those written.
     Verify {
-        /// The first of them.
+        /// First mismatch.
         first: Mismatch,
     },
-    /// A block of a replayed disk reads as another.
+    /// A read of a replayed disk returned the wrong block.
     Misplaced {
-        /// Where it was read, or what begins there.
+        /// First sector of the read on the device.
         sector: Sector,
-        /// Where on the disk the block is.
+        /// Sector of the requested block on the replayed disk.
         expected: Sector,
-        /// Where on the disk it says that it is, if it says anything.
+        /// Sector of the block that was read, if it identifies itself.
         found: Option<Sector>,
     },
-    /// The log of what was sent is not whole.
+    /// The log of issued requests is incomplete.
     Iolog {
-        /// The log.
+        /// Path of the log.
         path: PathBuf,
-        /// What went wrong.
+        /// Error of the write to the log.
         error: String,
     },
-    /// The file system refused, or lost what was written.
+    /// The file system returned an error or lost data.
     Files {
-        /// Its words.
+        /// Error message.
         error: String,
     },
-    /// A rate is below the bound that the job sets.
+    /// A rate is below the minimum set by the job.
     TooSlow(TooSlow),
-    /// The record of what was written reached its bound.
+    /// The record of written blocks is full.
     RecordFull {
-        /// The bound, in entries.
+        /// Maximum number of entries.
         max: u64,
     },
 }
 
 impl Failure {
-    /// The error number that fio reports.
+    /// Error number, as reported by fio.
     pub fn errno(&self) -> i32 {
         const EIO: i32 = 5;
         const ENOMEM: i32 = 12;
@@ -75,7 +75,7 @@ impl Failure {
         }
     }
 
-    /// Whether a write broke a rule of zones: of its place, or of its zone's condition.
+    /// True if a write violated the zone rules, by its position or by the condition of its zone.
     pub(super) fn breaks_zone_rule(&self) -> bool {
         let Failure::Request { error, .. } = self else { return false };
         matches!(
@@ -96,41 +96,41 @@ impl fmt::Display for Failure {
             }
             Failure::Verify { first } => write!(f, "{first}"),
             Failure::Misplaced { sector, expected, found } => {
-                write!(f, "what was read from sector {sector} on is not the disk's sector {expected}: ")?;
+                write!(f, "read of sector {sector}: expected sector {expected} of the disk, ")?;
                 match found {
-                    Some(found) => write!(f, "it is sector {found}"),
-                    None => write!(f, "it is none of the disk's"),
+                    Some(found) => write!(f, "found sector {found}"),
+                    None => write!(f, "found no block of the disk"),
                 }
             }
             Failure::Files { error } => write!(f, "{error}"),
             Failure::TooSlow(slow) => write!(f, "{slow}"),
-            Failure::Iolog { path, error } => write!(f, "the log {} is not whole: {error}", path.display()),
+            Failure::Iolog { path, error } => write!(f, "the log {} is incomplete: {error}", path.display()),
             Failure::RecordFull { max } => {
-                write!(f, "the record of what was written is full ({max} entries); write less, or in order")
+                write!(f, "the record of written blocks is full ({max} entries); write less, or in order")
             }
         }
     }
 }
 
-/// What a rate counts.
+/// Unit of a rate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RateUnit {
-    /// Bytes.
+    /// Bytes per second.
     Bytes,
-    /// Requests.
+    /// Requests per second.
     Requests,
 }
 
-/// A rate below its bound.
+/// Rate below its minimum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooSlow {
-    /// Of which direction.
+    /// Direction.
     pub dir: Dir,
-    /// What is counted.
+    /// Unit of both rates.
     pub unit: RateUnit,
-    /// The bound, a second.
+    /// Minimum rate.
     pub wanted: u64,
-    /// The rate, a second.
+    /// Measured rate.
     pub found: u64,
 }
 
@@ -148,17 +148,17 @@ impl fmt::Display for TooSlow {
     }
 }
 
-/// What a job did not find, so that it did not do what it was asked for. As in fio that is no error.
+/// Reason why a job is incomplete without an error, as in fio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lack {
-    /// A zone that could be written.
+    /// No zone of its range was writable.
     Zone,
-    /// Anything written that it could read.
+    /// No data to read in its range.
     Data,
 }
 
 impl Lack {
-    /// What stands in tables in place of a ratio.
+    /// Text shown in tables in place of a ratio.
     pub fn mark(self) -> &'static str {
         match self {
             Lack::Zone => "no zone",

@@ -1,23 +1,23 @@
-//! What the file system tells of a run.
+//! File system statistics of a run.
 
 use zonal_fs::{BLOCK_BYTES, FileSystem, Statistics, Usage};
 
 /// The file system's part of a report.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct FilesReport {
-    /// Files made while it was measured.
+    /// Files created during the measurement.
     pub files: u64,
-    /// Live blocks when the first jobs began.
+    /// Live blocks at the start of the first jobs.
     pub used: u64,
-    /// Bytes of the metadata's database at the end.
+    /// Size of the metadata database at the end, in bytes.
     pub metadata_bytes: u64,
-    /// Counted while it was measured.
+    /// Counters of the measurement.
     pub statistics: Statistics,
-    /// How its space was used at the end.
+    /// Space usage at the end.
     pub usage: Option<Usage>,
 }
 
-/// The same, as it is printed; what `zonal stat` tells, too, is called as there.
+/// Serialized form of a [`FilesReport`]. Fields also printed by `zonal stat` have its names.
 #[derive(serde::Serialize, Debug)]
 pub(crate) struct FilesPart {
     files: u64,
@@ -47,7 +47,7 @@ impl FilesReport {
         FilesReport { statistics, usage, ..FilesReport::default() }
     }
 
-    /// Adds what a later round counted.
+    /// Adds the statistics of a later round.
     pub(crate) fn add(&mut self, later: &FilesReport) {
         if self.usage.is_none() {
             self.used = later.used;
@@ -85,12 +85,12 @@ impl FilesReport {
         }
     }
 
-    /// Lines for people.
+    /// Formats the statistics as lines of text.
     pub(crate) fn lines(&self) -> Vec<String> {
         let part = self.part();
         vec![
             format!(
-                "  files made={}, used at the start={:.1}%, write amplification={:.3}",
+                "  files created={}, used at start={:.1}%, write amplification={:.3}",
                 part.files, part.used_percent, part.write_amplification
             ),
             format!(
@@ -104,7 +104,7 @@ impl FilesReport {
                 part.open_zones
             ),
             format!(
-                "  waits for space={}, longest={:.3} ms, all={:.3} ms",
+                "  waits for space={}, longest={:.3} ms, total={:.3} ms",
                 part.stalls,
                 part.stall_max_ns as f64 / 1e6,
                 part.stalled_ns as f64 / 1e6

@@ -17,39 +17,40 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use zonal_io::volume::{Statistics, Volume, WriteMode};
 
-/// What a job did in one direction.
+/// Results of a job in one direction.
 #[derive(Clone, Debug, Default)]
 pub struct DirReport {
-    /// Requests that succeeded.
+    /// Successful requests.
     pub ios: u64,
-    /// Their bytes.
+    /// Bytes of these requests.
     pub bytes: u64,
-    /// Time spent on this direction, the longest of the merged jobs.
+    /// Run time in this direction; the maximum of merged jobs.
     pub runtime: Duration,
-    /// From being made to being with the write path. Requests that were answered at once have none.
+    /// Submission latency: from creation to submission. Not recorded for requests that complete
+    /// inline.
     pub slat: Option<Box<Latency>>,
-    /// From being with the write path to their completion.
+    /// Completion latency: from submission to completion.
     pub clat: Option<Box<Latency>>,
-    /// From being made to their completion.
+    /// Total latency: from creation to completion.
     pub lat: Option<Box<Latency>>,
-    /// Bandwidth in KiB/s, sampled.
+    /// Samples of the bandwidth in KiB/s.
     pub bandwidth: Samples,
-    /// Requests a second, sampled.
+    /// Samples of the IOPS.
     pub rate: Samples,
 }
 
 impl DirReport {
-    /// Requests a second.
+    /// Requests per second.
     pub fn iops(&self) -> f64 {
         per_second(self.ios, self.runtime)
     }
 
-    /// Bytes a second.
+    /// Bytes per second.
     pub fn bandwidth_bytes(&self) -> f64 {
         per_second(self.bytes, self.runtime)
     }
 
-    /// Adds what another job did at the same time.
+    /// Adds the results of a concurrent job.
     pub fn add(&mut self, other: &DirReport) {
         self.ios += other.ios;
         self.bytes += other.bytes;
@@ -62,7 +63,7 @@ impl DirReport {
     }
 }
 
-/// Adds the times of another job, if it took any.
+/// Adds the latencies of another job, if it recorded any.
 fn add_times(own: &mut Option<Box<Latency>>, other: &Option<Box<Latency>>) {
     if let Some(other) = other {
         own.get_or_insert_default().add(other);
@@ -73,73 +74,75 @@ fn per_second(count: u64, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { count as f64 / time.as_secs_f64() }
 }
 
-/// Share of requests by depth of the queue they met: 1, 2, 4, 8, 16, 32, 64 and more.
+/// Number of requests by queue depth at submission: from 1, 2, 4, 8, 16, 32, and 64 on.
 pub type Depths = [u64; 7];
 
-/// What one job did, or several that are reported as one.
+/// Results of a job, or of several reported as one.
 #[derive(Clone, Debug, Default)]
 pub struct JobReport {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// What it was asked to do; of merged jobs, the first's.
+    /// Specification; that of the first for merged jobs.
     pub spec: Arc<JobSpec>,
-    /// Group in which it is reported.
+    /// Reporting group.
     pub group: u32,
-    /// How many clones are in it.
+    /// Number of merged jobs, clones included.
     pub jobs: u32,
     /// Reads and writes.
     pub dirs: [DirReport; 2],
-    /// Flushes that succeeded.
+    /// Successful flushes.
     pub flushes: u64,
-    /// Time of each flush.
+    /// Latency of flushes.
     pub flush_lat: Option<Box<Latency>>,
     /// Zones reset.
     pub resets: u64,
     /// Zones finished.
     pub finishes: u64,
-    /// Whether it left out writes because no zone of its range could be written: all were full or dead, or other zones
-    /// used up the limit of open ones. As in fio that is no error, but what it did is not what it was asked for.
+    /// True if writes were skipped because no zone of the range was writable: all were full or dead,
+    /// or other zones used up the limit of open zones. The job is incomplete, but has no error, as in
+    /// fio.
     pub lacked_zone: bool,
-    /// Whether it ended a pass because its range had nothing written to read. It is told if it read nothing at all.
+    /// True if a pass ended because its range had no data to read. Reported only if the job read
+    /// nothing at all.
     pub lacked_data: bool,
-    /// Errors counted.
+    /// Number of errors.
     pub errors: u64,
-    /// The first of them.
+    /// First error.
     pub failure: Option<Failure>,
-    /// From its start to its end, the longest of the merged jobs.
+    /// Time from start to end; the maximum of merged jobs.
     pub elapsed: Duration,
-    /// Time in user mode.
+    /// CPU time in user mode.
     pub user: Duration,
-    /// Time in the kernel.
+    /// CPU time in the kernel.
     pub system: Duration,
     /// Context switches.
     pub switches: u64,
-    /// Requests by the depth they met.
+    /// Requests by queue depth.
     pub depths: Depths,
-    /// Seed of its generators.
+    /// Seed of the random generators.
     pub seed: u64,
-    /// What it did when, if that was asked for.
+    /// Results over time, if requested.
     pub series: Option<Box<JobSeries>>,
 }
 
 impl JobReport {
-    /// Of one job that has done nothing.
+    /// Empty report of one job.
     pub(crate) fn new(spec: &Arc<JobSpec>, group: u32, seed: u64) -> JobReport {
         let (name, spec) = (spec.name.clone(), spec.clone());
         JobReport { name, spec, group, jobs: 1, seed, ..JobReport::default() }
     }
 
-    /// What it did in one direction.
+    /// Results in one direction.
     pub fn dir(&self, dir: Dir) -> &DirReport {
         &self.dirs[dir as usize]
     }
 
-    /// Whether it failed by a rule of zones that it does not look at: `zonemode=zbd` is missing.
+    /// True if the job violated the zone rules because it lacks `zonemode=zbd`.
     pub fn needs_zonemode(&self) -> bool {
         self.spec.zonemode == ZoneMode::None && self.failure.as_ref().is_some_and(Failure::breaks_zone_rule)
     }
 
-    /// What it lacked, if it did not do what it was asked for and yet did not fail.
+    /// Reason why the job is incomplete without an error.
     pub fn lack(&self) -> Option<Lack> {
         match self.lacked_zone {
             true => Some(Lack::Zone),
@@ -147,26 +150,25 @@ impl JobReport {
         }
     }
 
-    /// What became of it for that lack, and what helps.
+    /// Consequence, cause and remedy of the lack.
     pub fn lack_in_words(&self) -> Option<String> {
         let what = match self.spec.pattern.direction {
-            Direction::Mixed { .. } => "lost writes",
+            Direction::Mixed { .. } => "skipped writes",
             _ => "ended early",
         };
         Some(match self.lack()? {
             Lack::Zone => format!(
-                "{what}: its range had no zone that could be written: they are full or dead, or max_open_zones, over all \
-                 jobs, or the device's limit is used up by zones outside of it that were left open; reset those zones, or \
-                 raise max_open_zones in [global]"
+                "{what}: no writable zone in its range; its zones are full or dead, or zones left open outside of it use up \
+                 the device's limit or max_open_zones (over all jobs); reset those zones, or raise max_open_zones in \
+                 [global]"
             ),
             Lack::Data => {
-                "read nothing: nothing is written there to read; write its range first, or set read_beyond_wp"
-                    .to_owned()
+                "read nothing: no data in its range; write the range first, or set read_beyond_wp".to_owned()
             }
         })
     }
 
-    /// Merges what another clone or job did at the same time.
+    /// Merges the results of a concurrent clone or job.
     pub fn add(&mut self, other: &JobReport) {
         self.jobs += other.jobs;
         for (own, other) in self.dirs.iter_mut().zip(&other.dirs) {
@@ -202,26 +204,26 @@ pub struct ModeReport {
     pub device: String,
     /// Write mode.
     pub mode: WriteMode,
-    /// Why this mode.
+    /// Reason for the mode.
     pub mode_reason: &'static str,
-    /// The jobs as they are reported: clones and neighbours merged where the jobs ask for it.
+    /// Reported jobs; consecutive ones are merged if they request it.
     pub jobs: Vec<JobReport>,
-    /// The write path's counters.
+    /// Counters of the write path.
     pub statistics: Statistics,
-    /// What was rounded or left out.
+    /// Notes, such as rounded sizes and skipped rounds.
     pub notes: Vec<String>,
-    /// The final check of the bare device, if there was one.
+    /// Result of the final verification on the bare device, if any.
     pub verify: Option<VerifyReport>,
-    /// What goes with the series of the jobs, if these were asked for.
+    /// Data of the mode for charts over time, if series were requested.
     pub series: Option<Box<ModeSeries>>,
-    /// Whether all times are virtual: then processor times and context switches are none.
+    /// True if all times are virtual. CPU times and context switches are then 0.
     pub is_virtual: bool,
-    /// What the file system tells, if the jobs worked with files.
+    /// Statistics of the file system, for jobs on files.
     pub files: Option<FilesReport>,
 }
 
 impl ModeReport {
-    /// Of the mode of `volume` and its counters, without jobs.
+    /// Report of the mode and counters of `volume`, without jobs.
     pub(crate) fn of(volume: &Volume) -> ModeReport {
         let (mode, mode_reason) = volume.mode();
         ModeReport {
@@ -238,14 +240,15 @@ impl ModeReport {
         }
     }
 
-    /// Whether a job failed or a block did not read back.
+    /// True if a job failed or verification found a mismatch.
     pub fn is_failed(&self) -> bool {
         self.jobs.iter().any(|job| job.failure.is_some())
             || self.verify.as_ref().is_some_and(VerifyReport::is_failed)
     }
 
-    /// Device commands a write request took; `None` without writes. Reads and flushes count as one command each; of
-    /// files a read may be many, so beside reads of them there is none.
+    /// Device commands per write request; `None` without writes. Each read, reset and finish counts
+    /// as one command. A read of a file may take several, so the result is also `None` if files were
+    /// read.
     pub fn commands_per_write(&self) -> Option<f64> {
         if self.files.is_some() && self.jobs.iter().any(|job| job.dir(Dir::Read).ios > 0) {
             return None;
@@ -261,28 +264,28 @@ impl ModeReport {
 /// Results of a run: one or more write modes.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// When it began.
+    /// Start time.
     pub started: SystemTime,
-    /// In the order in which the modes were asked for. At least one.
+    /// Reports in the requested order of modes, at least one.
     pub modes: Vec<ModeReport>,
-    /// How it came to its end.
+    /// Outcome of the run.
     pub ended: Ended,
 }
 
-/// How a run came to its end.
+/// Outcome of a run.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Ended {
-    /// All was done.
+    /// Completed.
     Done,
-    /// The caller's interrupt flag ended it.
+    /// Ended by the caller's interrupt flag.
     Interrupted,
-    /// A mode after the reported ones could not be run, or not to its end.
+    /// A mode after the reported ones failed.
     BrokenOff(Arc<BenchError>),
 }
 
 impl Report {
-    /// Whether anything failed.
+    /// True if anything failed.
     pub fn is_failed(&self) -> bool {
         self.modes.iter().any(ModeReport::is_failed)
     }

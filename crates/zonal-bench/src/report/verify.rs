@@ -1,29 +1,29 @@
-//! What was found when written blocks were read back.
+//! Results of verification: blocks that differ from those written.
 
 use std::fmt;
 use zonal_core::{Sector, ZoneIndex};
 
-/// Mismatches kept with their facts; the rest is counted.
+/// Maximum number of mismatches kept. Further ones are only counted.
 pub const MISMATCHES_MAX: usize = 16;
 
-/// What the final check found.
+/// Results of the final verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VerifyReport {
     /// Blocks read back.
     pub blocks: u64,
-    /// Their bytes.
+    /// Bytes read back.
     pub bytes: u64,
-    /// Blocks that were acknowledged and then lost to a reset or overwritten, if only in part by a write that failed, and so
-    /// not looked for.
+    /// Acknowledged blocks excluded from verification: reset or overwritten later, even if only in
+    /// part by a failed write.
     pub gone: u64,
-    /// Blocks that are not what was written.
+    /// Blocks that differ from those written.
     pub mismatches: u64,
-    /// The first of them, at most [`MISMATCHES_MAX`].
+    /// First mismatches, at most [`MISMATCHES_MAX`].
     pub first: Vec<Mismatch>,
 }
 
 impl VerifyReport {
-    /// Whether a block was not what was written.
+    /// True if a block differs.
     pub fn is_failed(&self) -> bool {
         self.mismatches > 0
     }
@@ -36,16 +36,16 @@ impl VerifyReport {
     }
 }
 
-/// What a block has to be. What is `None` is not known.
+/// Expected properties of a block; `None` if unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expected {
-    /// Where it lies.
+    /// First sector.
     pub sector: Sector,
-    /// Its number.
+    /// Number of the block.
     pub id: Option<u64>,
-    /// Generation of its zone.
+    /// Generation of the zone.
     pub generation: Option<u32>,
-    /// Seed of its job.
+    /// Seed of the job.
     pub seed: Option<u64>,
 }
 
@@ -65,20 +65,20 @@ impl fmt::Display for Expected {
     }
 }
 
-/// A block that is not what was written.
+/// Block that differs from the one written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Name of the job that wrote it.
+    /// Name of the job that wrote the block.
     pub job: String,
-    /// Its first sector.
+    /// First sector.
     pub sector: Sector,
-    /// Its zone.
+    /// Zone.
     pub zone: ZoneIndex,
-    /// Its length in sectors.
+    /// Length in sectors.
     pub sectors: u32,
-    /// What it had to be.
+    /// Expected block.
     pub expected: Expected,
-    /// What it is.
+    /// Actual content.
     pub found: Found,
 }
 
@@ -93,7 +93,7 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// What was found in place of a block.
+/// Actual content in the place of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Found {
@@ -101,33 +101,33 @@ pub enum Found {
     Unreadable(zonal_core::DeviceError),
     /// No block begins here.
     NoBlock {
-        /// The first eight bytes.
+        /// First eight bytes.
         start: u64,
     },
     /// A block whose header is damaged.
     BadHeader {
-        /// The sum it states.
+        /// Checksum stored in the header.
         stated: u32,
-        /// The sum it has.
+        /// Checksum of the header.
         computed: u32,
     },
-    /// A block with a good header.
+    /// A block with a valid header.
     Block {
-        /// Its address; `None` if the device was to choose it.
+        /// Address; `None` for an append.
         sector: Option<Sector>,
-        /// Its zone.
+        /// Zone.
         zone: ZoneIndex,
-        /// Generation of its zone.
+        /// Generation of the zone.
         generation: u32,
-        /// Seed of its job.
+        /// Seed of the job.
         seed: u64,
-        /// Its number.
+        /// Number of the block.
         id: u64,
-        /// Its length in bytes.
+        /// Length in bytes.
         bytes: u32,
-        /// The sum of the payload that it states.
+        /// Checksum of the payload stored in the header.
         stated: u32,
-        /// The sum that its payload has; `None` if the block has another length than what was read.
+        /// Checksum of the payload; `None` if the block's length differs from that of the read.
         computed: Option<u32>,
     },
 }

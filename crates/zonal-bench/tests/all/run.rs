@@ -283,7 +283,7 @@ fn job_that_lost_its_writes_is_marked_and_not_compared() {
     let report = try_run(&null(&polled()), &[WriteMode::PerZone, WriteMode::Qd1], arguments).unwrap();
     let late = report.modes[0].jobs.last().unwrap();
     assert!(
-        late.lacked_zone && late.lack_in_words().unwrap().starts_with("lost writes"),
+        late.lacked_zone && late.lack_in_words().unwrap().starts_with("skipped writes"),
         "{}",
         report.to_text()
     );
@@ -293,10 +293,10 @@ fn job_that_lost_its_writes_is_marked_and_not_compared() {
     let table = report.comparison_table();
     let marked = |line: &&str| line.starts_with("late") && line.ends_with("no zone");
     assert_eq!(table.lines().filter(marked).count(), 4, "{table}");
-    assert!(table.contains("not to be compared"), "{table}");
+    assert!(table.contains("excluded from the comparison"), "{table}");
     assert!(report.to_text().contains("raise max_open_zones"), "{}", report.to_text());
     let page = report.to_html(&zonal_bench::About::default());
-    assert!(page.contains("<b class=\"bad\">no zone</b>") && page.contains("job late: lost writes"));
+    assert!(page.contains("<b class=\"bad\">no zone</b>") && page.contains("job late: skipped writes"));
     assert!(page.contains("<data value=\"\">no zone</data>"), "in place of a ratio");
 }
 
@@ -308,7 +308,7 @@ fn job_that_finds_nothing_to_read_says_so() {
             run_on(&null(&options()), WriteMode::PerZone, &format!("{read} --runtime=1 --time_based"));
         let job = job(&report, 0);
         assert_eq!((job.lack(), job.dir(Dir::Read).ios), (Some(zonal_bench::Lack::Data), 0), "{rw}");
-        assert!(report.to_text().contains("nothing is written there to read"), "{}", report.to_text());
+        assert!(report.to_text().contains("no data in its range"), "{}", report.to_text());
         assert!(report.to_json(zonal_bench::Detail::Plain).contains("\"lacked_data\": true"));
         // If there is some data, the job reads that, and zones without data do not matter.
         let some = format!(
