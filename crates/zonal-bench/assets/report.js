@@ -1,5 +1,5 @@
-// Draws the charts of the page from the two pieces of JSON in it. Whatever goes wrong is said in the page, and in
-// `data-status` of the body, which is "drawn" once everything is.
+// Draws the charts from the two JSON elements of the page. Errors are shown in the page and set
+// `data-status` of the body to "failed"; it becomes "drawn" when all charts are.
 "use strict";
 (() => {
   const problems = [];
@@ -18,7 +18,7 @@
   const byId = id => document.getElementById(id);
   const css = name => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
-  // ---- Small pieces of the page. Text from outside goes into text nodes only.
+  // ---- Elements. Untrusted text is only put into text nodes.
 
   function make(tag, attributes, ...children) {
     const element = document.createElement(tag);
@@ -30,7 +30,7 @@
     return element;
   }
 
-  // A row of buttons of which one is on.
+  // Group of buttons, one of which is pressed.
   function choice(options, chosen, onChoose) {
     const buttons = options.map(([value, label]) =>
       make("button", { type: "button", "aria-pressed": value === chosen, onclick: () => {
@@ -85,7 +85,7 @@
     const steps = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"].map((unit, n) => [1024 ** n, unit]);
     return short(scaled(value, steps));
   };
-  // Labels of an axis: numbers alone, in the unit that its largest needs. It is named in the axis' title.
+  // Unit of an axis, chosen by its largest value. Labels are bare numbers; the axis title has the unit.
   function unitFor(largest, steps) {
     let step = steps[0];
     for (const next of steps) if (largest >= next[0] * 2) step = next;
@@ -94,12 +94,12 @@
   const plain = value => String(+value.toPrecision(6));
   const short = text => text.replace(/\.0+ /, " ");
 
-  // ---- Charts of lines.
+  // ---- Line charts.
 
   const charts = [];
   const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif";
 
-  // The point of a series that is nearest to a place on the x axis: series do not share their places.
+  // Index of the point nearest to x. Each series has its own x values.
   function nearest(own, x) {
     let low = 0, high = own.length - 1;
     while (low < high) {
@@ -109,18 +109,18 @@
     return low > 0 && x - own[low - 1] < own[low] - x ? low - 1 : low;
   }
 
-  // A sentence between the legend of a figure and its chart.
+  // Sets the note between the legend and the chart of a figure.
   function say(figure, text) {
     const note = figure.querySelector(".figure-note") || figure.insertBefore(make("p", { class: "figure-note" }), figure.querySelector(".plot"));
     note.textContent = text;
     note.hidden = text === "";
   }
 
-  // lines: { key, label, color, dash, alpha, width, x, y, steps }. Lines of one key share an entry of the legend. A line of
-  // steps has one more place than it has points: where the last ends.
+  // lines: { key, label, color, dash, alpha, width, x, y, steps }. Lines with the same key share a legend
+  // entry. A stepped line has an additional x value, the end of its last step.
   // about: { xLabel, yLabel, log, xUnit, yUnit, xHead, xRange, yText, details, range, ticks, hooks, extra }.
   function lineChart(figure, lines, about) {
-    // What is hidden has no width.
+    // Shown first, because hidden elements have no width.
     figure.hidden = false;
     const plot = figure.querySelector(".plot") || figure.appendChild(make("div", { class: "plot" }));
     const legend = figure.querySelector(".legend") || figure.insertBefore(make("div", { class: "legend" }), plot);
@@ -194,14 +194,14 @@
     return chart;
   }
 
-  // ---- What is shown.
+  // ---- Selection.
 
   const state = { entry: "sum", rate: "bytes", statistic: null, mode: modes.length - 1 };
   const DASH = [6, 4];
   const drawn = {};
   const hasBoth = modes.some(mode => mode.entries[0] && mode.entries[0].dirs.length > 1);
 
-  // The entries to be shown of a mode: the sum of all jobs, one job, or all jobs apart.
+  // Selected entries of a mode: the sum of all jobs, one job, or each job.
   function shown(mode) {
     if (state.entry === "sum") return mode.entries.slice(0, 1);
     if (state.entry === "each") return mode.entries.slice(1);
@@ -209,7 +209,7 @@
     return mode.entries.slice(1).filter(entry => entry.label === label);
   }
 
-  // One for each direction of each shown entry of each mode.
+  // One element per mode, selected entry and direction.
   function directions() {
     const all = [];
     for (const mode of modes) {
@@ -230,12 +230,13 @@
   const endOf = all => largest(all.map(({ dir: { flow } }) => flow && flow.t.length > 0
     ? flow.t[flow.t.length - 1] + flow.seconds[flow.seconds.length - 1] / 2 : 0));
 
-  // Points of each line up to which it is drawn in steps: a curve through few of them would show a course that was not measured.
+  // Maximum number of points of a line drawn in steps. A curve through few points would suggest values
+  // that were not measured.
   const STEPS_MAX = 32;
-  // Requests a point, below which it is said that there are few.
+  // Number of requests per point. Fewer than twice as many in a line are too few for a curve.
   const FEW = 16;
 
-  // Places and values of a line over time, given those of its points that have one.
+  // x and y values of a line over time, for the points that have a value.
   function course(flow, steps, points, value) {
     const y = points.map(value);
     if (!steps || y.length === 0) return { x: points.map(n => flow.t[n]), y, steps };
@@ -243,7 +244,7 @@
     return { x: [...points.map(n => flow.t[n] - flow.seconds[n] / 2), flow.t[last] + flow.seconds[last] / 2], y: [...y, y[y.length - 1]], steps };
   }
 
-  // How long a point is; of a short run, that its course is smoothed, and of a handful of requests, that they have none.
+  // Note on the interval of the points, and on short runs and small numbers of requests.
   function intervals(all) {
     const flows = all.map(({ dir }) => dir.flow);
     const middle = flow => [...flow.seconds].sort((a, b) => a - b)[flow.seconds.length >> 1];
@@ -256,12 +257,12 @@
     if (few.length > 0) {
       const least = few.reduce((a, b) => ios(a) < ios(b) ? a : b);
       const count = ios(least) === 1 ? "1 request" : ios(least) + " requests";
-      const which = few.length === flows.length ? "" : "In some lines, ";
-      return which + count + " in " + seconds(length(least)) + ": too few for a course over time; each step stands for " + width + ".";
+      const which = few.length === flows.length ? "" : "Some lines: ";
+      return which + count + " in " + seconds(length(least)) + ": too few for a curve over time; each step covers " + width + ".";
     }
     const longest = Math.max(...flows.map(length));
-    if (longest < 1) return "A run shorter than a second, smoothed: each point stands for " + width + ".";
-    return "Each point stands for " + width + ".";
+    if (longest < 1) return "Run shorter than a second, smoothed: each point covers " + width + ".";
+    return "Each point covers " + width + ".";
   }
   const isStepped = all => all.every(({ dir }) => dir.flow.t.length <= STEPS_MAX);
 
@@ -297,7 +298,7 @@
         ...course(one.dir.flow, isStepped(all), busy, n => Math.max(1, one.dir.flow[name][n])) };
     }));
     const xUnit = unitFor(endOf(all) * 1e9, TIMES);
-    const titles = { mean: "mean completion latency", p99: "99th percentile", max: "longest", all: "completion latency" };
+    const titles = { mean: "mean completion latency", p99: "99th percentile", max: "maximum", all: "completion latency" };
     lineChart(byId("latency"), lines, {
       xLabel: "time in " + xUnit[1], xUnit: [xUnit[0] / 1e9, xUnit[1]], xHead: seconds,
       yLabel: titles[state.statistic], log: true, yText: time,
@@ -306,7 +307,7 @@
     drawn.latency = lines.length;
   }
 
-  // A percentile is at -log10 of what is left above it.
+  // A percentile is placed at -log10 of the fraction above it.
   const PERCENTS = ["0", "50", "90", "99", "99.9", "99.99", "99.999", "99.9999", "99.99999", "99.999999", "99.9999999"];
   const placeOf = percent => percent === "0" ? 0 : -Math.log10(1 - percent / 100);
   function drawPercentiles() {
@@ -333,13 +334,13 @@
     if (!mode || !modes.some(mode => mode.positions.length > 0)) return;
     const colors = { write: css(mode.name), read: css("reads"), head: css("ink") };
     const middles = places => places.from.map((from, n) => (from + places.to[n]) / 2);
-    const lines = mode.positions.map(places => ({ key: places.name === "head" ? "head of the device" : places.name + "s",
+    const lines = mode.positions.map(places => ({ key: places.name === "head" ? "head of the drive" : places.name + "s",
       label: places.name === "head" ? "head" : "last " + places.name, color: colors[places.name], dots: places.name !== "head", width: 1,
       x: middles(places), y: places.last, places }));
     const low = Math.min(...mode.positions.map(places => Math.min(...places.min)));
     const high = Math.max(...mode.positions.map(places => Math.max(...places.max)));
     const xUnit = unitFor(largest(mode.positions.map(places => places.to[places.to.length - 1] || 0)) * 1e9, TIMES);
-    // The stripes that were touched, below the lines. A line hidden in the legend takes its stripes along.
+    // Draws the touched stripes below the lines. Hiding a line hides its stripes.
     const stripes = u => {
       const { left, top, width, height } = u.bbox;
       u.ctx.save();
@@ -369,27 +370,28 @@
         : [["", "lowest", inZone(places.min[at])], ["", "highest", inZone(places.max[at])]],
       range: () => { const pad = Math.max((high - low) * 0.04, 0.02); return [Math.max(0, low - pad), high + pad]; },
       hooks: { drawAxes: [stripes] },
-      extra: make("span", {}, "dots: last place of a moment; shaded: all places touched in it"),
+      extra: make("span", {}, "dots: last position of each interval; shading: all positions touched in it"),
     });
     drawn.positions = lines.length;
   }
 
-  // ---- The map of zones.
+  // ---- Zone map.
 
   const CONDITIONS = { 0: "conventional", 1: "empty", 2: "implicitly open", 3: "explicitly open", 4: "closed", 13: "read-only",
     14: "full", 15: "offline" };
-  // Most pixels that a map is high, the second where zones would be smaller than three pixels.
+  // Maximum height of a map in pixels; the second for squares of three pixels and less.
   const MAP_HEIGHTS = [340, 640];
-  // Sides of a zone's square: the largest of the whole map, the largest of a part, and from where on its number fits in.
+  // Side of a zone's square in pixels: maximum in the map of all zones, maximum if zoomed in, and minimum
+  // to show its number.
   const CELL_WHOLE = 22, CELL_PART = 52, CELL_NUMBER = 44;
-  // A step of the zoom, and the fewest zones that are shown.
+  // Factor of a zoom step, and minimum number of zones shown.
   const ZOOM = 16, ZONES_MIN = 16;
 
-  // The part that is shown, and the zone that the keys are at. Another mode shows the same zones.
+  // Visible zones and the selected zone. Both are kept when the mode changes.
   const view = { from: 0, to: Infinity, at: null };
   const number = n => n.toLocaleString("en");
 
-  // Condition and fill of each zone of a mode, out of its runs.
+  // Condition and fill level of each zone of a mode, expanded from runs.
   function unrolled(mode) {
     const count = mode.zones.reduce((sum, run) => sum + run[0], 0);
     const map = { count, conditions: new Uint8Array(count), fills: new Uint8Array(count), totals: {} };
@@ -403,7 +405,7 @@
     return map;
   }
 
-  // What there is to say of a zone, as pairs.
+  // Facts about a zone, as pairs of name and value.
   function factsOf(mode, map, n) {
     const condition = map.conditions[n];
     const facts = [[CONDITIONS[condition], condition < 2 ? "" : map.fills[n] + "% written"]];
@@ -425,7 +427,7 @@
     return context;
   }
 
-  // How the zones from `from` to `to` stand: in rows of squares as large as there is room for.
+  // Layout of the zones from `from` to `to`, in rows of the largest squares that fit.
   function layout(from, to, count, width) {
     const zones = to - from;
     let cell = zones < count ? CELL_PART : CELL_WHOLE;
@@ -434,7 +436,7 @@
     return { from, to, cell, perRow: Math.max(1, Math.floor(width / cell)), height: Math.max(1, rows() * cell) };
   }
 
-  // Draws the zones of a layout. `marked`: the first and last of a range that is being chosen.
+  // Draws the zones of a layout. `marked` has the first and last zone of the range being selected.
   function paint(canvas, width, map, plan, colors, marked) {
     const { from, to, cell, perRow, height } = plan;
     canvas.style.height = height + "px";
@@ -449,13 +451,13 @@
     for (let n = from; n < to; n += 1) {
       if (!isPart(map.conditions[n])) continue;
       const [x, y] = place(n);
-      // A zone in part: filled from below as far as it is written; where cells are small, by strength.
+      // Partly written: filled from the bottom in proportion, or by opacity if cells are small.
       context.fillStyle = colors[map.conditions[n]];
       if (side >= 6) {
         const filled = Math.max(1, Math.round(side * map.fills[n] / 100));
         context.fillRect(x, y + side - filled, side, filled);
       } else {
-        // One of a hundred thousand would not be seen at its own size.
+        // Enlarged, because a single cell among a hundred thousand would be invisible.
         const seen = Math.max(side, 3);
         context.globalAlpha = 0.5 + 0.5 * map.fills[n] / 100;
         context.fillRect(x - (seen - side) / 2, y - (seen - side) / 2, seen, seen);
@@ -468,7 +470,7 @@
       const [paper, ink] = [css("paper"), css("ink")];
       for (let n = from; n < to; n += 1) {
         const [x, y] = place(n);
-        // Whatever the zone's colour is, the number has one that can be read on it.
+        // The background keeps the number readable on every colour.
         context.fillStyle = paper;
         context.fillRect(x + 2, y + 2, context.measureText(number(n)).width + 4, 13);
         context.fillStyle = ink;
@@ -490,7 +492,7 @@
     }
   }
 
-  // The whole device in one line, and where the part lies in it.
+  // Draws the whole drive in one line, with a frame around the visible zones.
   function paintStrip(canvas, width, map, plan, colors) {
     const height = 14;
     const context = scaledContext(canvas, width, height);
@@ -519,9 +521,9 @@
     const part = (selector, element) => figure.querySelector(selector) || figure.appendChild(element());
     const legend = part(".legend", () => make("div", { class: "legend" }));
     const tools = part(".zoom", () => make("div", { class: "zoom" }));
-    const strip = part(".strip", () => make("canvas", { class: "strip", title: "the whole device; click to go there" }));
+    const strip = part(".strip", () => make("canvas", { class: "strip", title: "all zones; click to move the view" }));
     const canvas = part(".map", () => make("canvas", { class: "map", tabindex: 0, role: "application", "aria-describedby": "zone-at",
-      "aria-label": "map of zones: arrow keys go from zone to zone, plus and minus zoom, Escape shows all" }));
+      "aria-label": "zone map: arrow keys select a zone, plus and minus zoom, Escape shows all zones" }));
     const told = part(".zone-at", () => make("p", { class: "zone-at", id: "zone-at", "aria-live": "polite" }));
     const map = unrolled(mode);
     const { count } = map;
@@ -533,10 +535,10 @@
       ["all", "show all zones (Escape)", isWhole => isWhole, () => setView(0, count)],
       ["−", "zoom out (−)", isWhole => isWhole, () => zoom(ZOOM)],
       ["+", "zoom in (+)", () => view.to - view.from <= ZONES_MIN, () => zoom(1 / ZOOM)],
-      ["◀", "the zones before (Page Up)", () => view.from === 0, () => move(view.from - view.to)],
-      ["▶", "the zones after (Page Down)", () => view.to === count, () => move(view.to - view.from)],
+      ["◀", "previous zones (Page Up)", () => view.from === 0, () => move(view.from - view.to)],
+      ["▶", "next zones (Page Down)", () => view.to === count, () => move(view.to - view.from)],
     ].map(([label, title, isOff, onclick]) => [make("button", { type: "button", title, "aria-label": title, onclick }, label), isOff]);
-    const find = make("input", { type: "number", min: 0, max: count - 1, placeholder: "number", "aria-label": "number of a zone",
+    const find = make("input", { type: "number", min: 0, max: count - 1, placeholder: "number", "aria-label": "zone number",
       onchange: () => { if (find.value !== "" && find.value >= 0 && find.value < count) goTo(Math.floor(find.value)); } });
     const where = make("span", {});
     tools.replaceChildren(make("div", { class: "choice", role: "group", "aria-label": "zoom" }, ...buttons.map(([button]) => button)),
@@ -562,9 +564,9 @@
       const size = mode.zone_bytes ? " of " + bytesIn(mode.zone_bytes) : "";
       legend.replaceChildren(...Object.keys(map.totals).map(condition =>
         make("span", {}, swatch(condition), number(map.totals[condition]) + " " + CONDITIONS[condition])),
-        make("span", {}, number(count) + " zones" + size + ", " + number(plan.perRow) + " a row; open and closed ones are filled as far as they are written"));
+        make("span", {}, number(count) + " zones" + size + ", " + number(plan.perRow) + " per row; open and closed zones are filled up to the write pointer"));
       for (const [button, isOff] of buttons) button.disabled = isOff(isWhole);
-      where.textContent = isWhole ? "click or drag on the map to look closer" : "zones " + number(view.from) + " to " + number(view.to - 1);
+      where.textContent = isWhole ? "click or drag on the map to zoom in" : "zones " + number(view.from) + " to " + number(view.to - 1);
       tell();
     }
     function tell() {
@@ -579,7 +581,7 @@
       show();
     }
     function move(zones) { setView(view.from + zones, view.to + zones); }
-    // Around the chosen zone if it is in the part, or else around its middle.
+    // Zooms around the selected zone if it is visible, or around the centre.
     function zoom(factor) {
       const span = (view.to - view.from) * factor;
       const isIn = view.at !== null && view.at >= view.from && view.at < view.to;
@@ -591,7 +593,7 @@
       const span = Math.min(view.to - view.from, ZOOM * ZONES_MIN);
       setView(zone - span / 2, zone + span / 2);
     }
-    // Goes to a zone with the keys; the part follows.
+    // Moves the selection by keyboard; the view follows.
     function step(zones) {
       view.at = view.at === null || view.at < view.from || view.at >= view.to ? view.from : Math.max(0, Math.min(count - 1, view.at + zones));
       const rows = n => Math.ceil(n / plan.perRow) * plan.perRow;
@@ -625,7 +627,7 @@
       if (chosen && !isClick) return setView(chosen[0], chosen[1] + 1);
       if (!isClick) return undefined;
       view.at = at;
-      // Where single zones can be told apart, a click is for one of them.
+      // If single zones are discernible, a click selects one.
       if (plan.cell >= 12) { repaint(); return tell(); }
       return zoom(1 / ZOOM);
     };
@@ -656,7 +658,7 @@
     drawn.zones = count;
   }
 
-  // ---- The whole.
+  // ---- Page.
 
   function draw() {
     hideTip();
@@ -675,7 +677,7 @@
       draw();
     }));
     if (modes.length > 1) {
-      // Both charts of one mode show the same mode.
+      // The charts of a single mode show the same one.
       const names = modes.map((mode, n) => [n, mode.name]);
       const both = ["position", "zones"].map(id => make("span", { class: "modes" }));
       const fill = () => both.forEach(place => place.replaceChildren(choice(names, state.mode, value => {
@@ -691,17 +693,17 @@
     }
     const longest = modes.reduce((most, mode) => mode.entries.length > most.entries.length ? mode : most);
     if (longest.entries.length > 1) {
-      const options = [["sum", longest.entries[0].label + " together"], ["each", "each job as a line of its own"],
+      const options = [["sum", longest.entries[0].label + " combined"], ["each", "one line per job"],
         ...longest.entries.slice(1).map(entry => ["job " + entry.label, entry.label])];
       const select = make("select", { "aria-label": "jobs to show", onchange: () => { state.entry = select.value; draw(); } },
         ...options.map(([value, label]) => make("option", { value }, label)));
       byId("tools").append(make("span", {}, "Charts show"), select);
-      if (longest.left_out > 0) byId("tools").append(make("span", {}, longest.left_out + " more jobs are in the sum only"));
+      if (longest.left_out > 0) byId("tools").append(make("span", {}, longest.left_out + " more jobs are shown only in the sum"));
       byId("tools").hidden = false;
     }
   }
 
-  // What the charts add up to, for whoever checks the page.
+  // Sums of the charts, for tests.
   function sums() {
     const sum = (mode, name, of) => mode.entries[0].dirs.filter(dir => dir.dir === name && dir.flow)
       .reduce((all, dir) => all + dir.flow[of].reduce((a, b) => a + b, 0), 0);
@@ -722,7 +724,7 @@
       draw();
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
-    // Paper is white.
+    // Print in the light theme.
     addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; draw(); });
     addEventListener("afterprint", () => { delete document.documentElement.dataset.theme; draw(); });
     byId("drawn").textContent = JSON.stringify({ drawn, sums: sums(), problems,

@@ -1,4 +1,4 @@
-//! Two results side by side, as text.
+//! Comparison of two results as text.
 
 use super::quantities::{amount, time};
 use super::{columns, line};
@@ -6,7 +6,7 @@ use crate::compare::{Figure, FigureUnit, ResultsComparison, SIDES};
 use std::fmt;
 
 impl Figure {
-    /// Both values for people; a dash where one was not measured.
+    /// Both values in human-readable form, with a dash for one not measured.
     pub(super) fn texts(&self) -> [String; 2] {
         let text = |value: f64| match self.unit {
             FigureUnit::Bandwidth => amount(value, "B/s"),

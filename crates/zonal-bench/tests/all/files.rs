@@ -107,7 +107,7 @@ fn page_of_files_has_charts_over_time_and_the_file_systems_figures() {
                --filesize=1M --nrfiles=4 --size=8M";
     let report = recorded(FilesOptions { fill_percent: Some(30), ..small() }, job);
     let page = report.to_html(&zonal_bench::About::default());
-    assert!(!page.contains("kept no series"));
+    assert!(!page.contains("recorded no series"));
     let piece = |id: &str| -> serde_json::Value {
         let (_, rest) = page.split_once(&format!("<script type=\"application/json\" id=\"{id}\">")).unwrap();
         serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()

@@ -53,7 +53,7 @@ fn page_shows_the_command_and_the_profile_as_text() {
 #[test]
 fn page_without_series_has_the_tables_and_says_so() {
     let page = run_on(&null(&options()), WriteMode::PerZone, FILL).to_html(&About::default());
-    assert!(page.contains("kept no series"));
+    assert!(page.contains("recorded no series"));
     let mode = &piece(&page, "series")["modes"][0];
     assert_eq!(mode["entries"][0]["dirs"][0]["flow"], Value::Null);
     assert!(mode["entries"][0]["dirs"][0]["curve"]["points"].as_array().unwrap().len() > 10);

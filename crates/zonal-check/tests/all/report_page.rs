@@ -23,7 +23,7 @@ fn browser() -> Option<&'static str> {
     found
 }
 
-/// A page, and the results that it shows.
+/// Page with its results.
 struct Run {
     directory: TempDir,
     page: PathBuf,
@@ -52,7 +52,7 @@ fn bench_on(device: &str, arguments: &[&str]) -> Run {
 fn open(browser: &str, page: &Path, arguments: &[&str]) -> Output {
     let profile = tempfile::tempdir().unwrap();
     let output = Command::new(browser)
-        // The page is trusted, and as root the browser does not start with its sandbox.
+        // The page is trusted, and the sandbox does not start as root.
         .args([
             "--headless",
             "--no-sandbox",
@@ -100,7 +100,7 @@ fn cells(dom: &str, job: usize, dir: &str) -> Vec<Option<f64>> {
     numbers.collect()
 }
 
-/// The corresponding numbers from the JSON.
+/// Corresponding numbers from the JSON.
 fn expected(json: &Value, job: usize, dir: &str) -> Vec<Option<f64>> {
     let report = &json["jobs"][job][dir];
     let clat = |key: &str| {
@@ -181,7 +181,7 @@ fn page_of_one_mode_and_one_job_draws_everything_and_says_what_the_json_says() {
     {
         assert_eq!(drawn["drawn"][chart], series, "{chart}");
     }
-    // One mode has nothing to compare with, and one job leaves no choice.
+    // No comparison of a single mode, and no selection of a single job.
     assert!(!dom.contains("side by side") && !dom.contains("<select"));
     assert_eq!(drawn["fetched"], 0);
 }
@@ -243,8 +243,8 @@ fn names_from_outside_stay_text() {
     );
 }
 
-/// The head of a disk moves to zones that jobs write and read. Its position is drawn with theirs,
-/// in a bounded number of points.
+/// Checks that the head of a disk moves to zones that jobs write and read, and is drawn with their
+/// positions in a bounded number of points.
 fn check_head(positions: &Value, dom: &str) {
     let positions = positions.as_array().unwrap();
     let names: Vec<_> = positions.iter().map(|p| p["name"].as_str().unwrap()).collect();
@@ -260,7 +260,7 @@ fn check_head(positions: &Value, dom: &str) {
     assert_eq!(drawn(dom)["drawn"]["positions"], 3);
 }
 
-/// Two rounds in two modes, seconds of the disk's virtual time.
+/// Two rounds in two modes take seconds of the disk's virtual time.
 #[test]
 fn page_of_a_simulated_drive_is_in_its_time_with_its_profile_and_the_same_each_time() {
     let Some(browser) = browser() else { return };
@@ -311,7 +311,8 @@ fn page_of_a_simulated_drive_is_in_its_time_with_its_profile_and_the_same_each_t
     }
 }
 
-/// A frame as wide as a phone or a screen, in which a page is measured: a browser's own window is no narrower than 500 pixels.
+/// Result of `script` in the page, shown in a frame of `width` pixels: the browser's own window has
+/// a minimum width of 500.
 fn measured(browser: &str, run: &Run, width: u32, script: &str) -> Value {
     let page = fs::read_to_string(&run.page).unwrap();
     let page = serde_json::to_string(&page).unwrap().replace('<', "\\u003c");
@@ -333,7 +334,7 @@ fn measured(browser: &str, run: &Run, width: u32, script: &str) -> Value {
     serde_json::from_str(between(&dom, "<output id=\"measured\">", "</output>")).unwrap()
 }
 
-/// Every cell of the summary in sight, whole and beside the others, and the page no wider than its window.
+/// Measures the cells of the summary: visible, not overlapping, and not wider than the window.
 const CELLS: &str = "
     const rows = [...page.querySelector('table.runs').tBodies[0].rows];
     const boxes = rows.map(row => [...row.cells].map(cell => cell.getBoundingClientRect()));
@@ -380,7 +381,7 @@ fn summary_of_six_modes_is_whole_on_a_phone_and_on_a_screen() {
     }
 }
 
-/// A hundred thousand zones, of which three are looked at: by the keys, by a click, and by drawing over a range.
+/// Selects zones among a hundred thousand by number, by keyboard, by clicking and by dragging.
 #[test]
 fn map_of_a_large_disk_can_be_zoomed_to_single_zones_and_back() {
     let Some(browser) = browser() else { return };
@@ -433,7 +434,7 @@ fn map_of_a_large_disk_can_be_zoomed_to_single_zones_and_back() {
         .iter()
         .map(|pair| (pair[0].as_str().unwrap(), pair[1].as_str().unwrap()))
         .collect();
-    assert_eq!(seen[0], ("click or drag on the map to look closer", ""));
+    assert_eq!(seen[0], ("click or drag on the map to zoom in", ""));
     assert_eq!(seen[1].0, "zones 37,076 to 37,331");
     assert!(
         seen[1].1.starts_with("zone 37,204: full, 100% written; starts at 9.08 TiB; sector "),
@@ -444,7 +445,7 @@ fn map_of_a_large_disk_can_be_zoomed_to_single_zones_and_back() {
     assert_eq!(seen[3].0, seen[0].0);
     assert_eq!(seen[4], ("zones 0 to 6,984", "zone 0: empty; starts at 0 B; sector 0"));
     assert!(found["tip"].as_str().unwrap().starts_with("zone 0"), "{found}");
-    // The squares of the whole map are two pixels wide at this width.
+    // The squares of the unzoomed map are two pixels wide at this width.
     assert_eq!(seen[5].0, "zones 0 to 50");
 }
 
@@ -459,11 +460,11 @@ fn chart_of_a_handful_of_requests_says_that_they_are_few() {
         between(&dom, "<p class=\"figure-note\">", "</p>").to_owned()
     };
     let few = note("--io_size=3m");
-    assert!(few.starts_with("3 requests in ") && few.contains("too few for a course over time"), "{few}");
+    assert!(few.starts_with("3 requests in ") && few.contains("too few for a curve over time"), "{few}");
     let short = note("--io_size=64m");
-    assert!(short.starts_with("A run shorter than a second, smoothed: "), "{short}");
+    assert!(short.starts_with("Run shorter than a second, smoothed: "), "{short}");
     let long = note("--io_size=2g");
-    assert!(long.starts_with("Each point stands for "), "{long}");
+    assert!(long.starts_with("Each point covers "), "{long}");
 }
 
 #[test]

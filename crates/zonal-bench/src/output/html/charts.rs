@@ -26,8 +26,8 @@ const COARSE_POINTS: usize = 128;
 /// a rate.
 const IOS_A_POINT: u64 = 16;
 
-/// Duration below which a run has at most [`SHORT_POINTS`] points: intervals of microseconds show the scheduling of
-/// threads rather than the drive.
+/// Duration below which a run has at most [`SHORT_POINTS`] points. Intervals of microseconds would
+/// show the scheduling of threads rather than the drive.
 const SHORT: Nanos = Nanos(1_000_000_000);
 
 /// Maximum number of points in a line of a short run.
@@ -44,7 +44,7 @@ struct Charts {
 #[derive(Serialize)]
 struct Mode {
     name: &'static str,
-    /// All jobs together, and each one if there are several.
+    /// All jobs combined, and each one if there are several.
     entries: Vec<Entry>,
     /// Number of jobs without an entry of their own.
     left_out: usize,
@@ -189,8 +189,8 @@ fn flow(series: &FlowSeries, points_max: usize) -> Flow {
     flow
 }
 
-/// Buckets from the first non-empty one on, wide enough for most to hold a meaningful number of requests. A handful of
-/// requests is a single point with their mean.
+/// Buckets from the first non-empty one on, wide enough for most to hold a meaningful number of
+/// requests. A handful of requests becomes a single point with their mean.
 fn points(series: &FlowSeries, points_max: usize) -> Vec<(Nanos, Nanos, FlowBucket)> {
     let busy = |series: &FlowSeries| series.iter().filter(|(_, bucket)| bucket.ios > 0).count();
     let Some(begun) = begun(series) else { return Vec::new() };
@@ -199,7 +199,7 @@ fn points(series: &FlowSeries, points_max: usize) -> Vec<(Nanos, Nanos, FlowBuck
     let points_max = if is_short { points_max.min(SHORT_POINTS) } else { points_max };
     let mut series = series.clone();
     let is_sparse = |series: &FlowSeries| series.ios() < busy(series) as u64 * IOS_A_POINT;
-    // A short run that begins late on the axis has empty buckets before it, which are no points.
+    // Empty buckets before a run that begins late on the axis do not count as points.
     while series.len() > 1 && (points_of_run(&series, begun) > points_max || is_sparse(&series)) {
         series.coarsen();
     }
@@ -227,13 +227,14 @@ fn points(series: &FlowSeries, points_max: usize) -> Vec<(Nanos, Nanos, FlowBuck
     points
 }
 
-/// When the work of a series began: its first requests took their time before they ended. `None` without any.
+/// Start of a series' first requests, estimated from their latency, because buckets have times of
+/// completion. `None` without requests.
 fn begun(series: &FlowSeries) -> Option<Nanos> {
     let (time, first) = series.iter().find(|(_, bucket)| bucket.ios > 0)?;
     Some(Nanos(time.start.0.saturating_sub(first.nanos_max)))
 }
 
-/// Buckets of a series from its beginning on.
+/// Number of buckets from `begun` to the end of the series.
 fn points_of_run(series: &FlowSeries, begun: Nanos) -> usize {
     series.len() - ((begun.0 / series.width().0) as usize).min(series.len())
 }

@@ -1,4 +1,4 @@
-//! Two results side by side, as a page in the style of the report's, without scripts.
+//! Comparison of two results as an HTML page in the style of the report's, without scripts.
 
 use super::tables::Cell;
 use crate::compare::{Figure, JobComparison, ResultsComparison, SIDES};
@@ -14,23 +14,23 @@ struct Page<'a> {
     style: &'static str,
 }
 
-/// A job and direction.
+/// One direction of a job.
 struct Card {
     title: String,
     mode: String,
     figures: Vec<Line>,
 }
 
-/// One figure of it.
+/// A figure with its values in both results.
 struct Line {
     name: &'static str,
-    /// Value of A and of B, each with the length of its bar in percent.
+    /// Values of A and B, each with the length of its bar in percent.
     sides: Vec<(Cell, f64)>,
     ratio: Option<Cell>,
 }
 
 impl ResultsComparison {
-    /// The comparison as a page that needs no other file and no network.
+    /// Formats the comparison as a self-contained HTML page.
     pub fn to_html(&self) -> String {
         let sources = SIDES.iter().zip(&self.sources).map(|(side, source)| {
             let (name, facts) = source.split_first().map_or(("", &[][..]), |(name, facts)| (name, facts));

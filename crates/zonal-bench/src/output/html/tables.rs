@@ -114,7 +114,7 @@ impl<'a> Table<'a> {
         let mut entries = Vec::new();
         let mut groups: Vec<u32> = longest.jobs.iter().map(|job| job.group).collect();
         groups.dedup();
-        // Where each job is a group of its own, the rows of the jobs say it all.
+        // If each job is a group of its own, rows of groups would repeat those of the jobs.
         let shown = if groups.len() < longest.jobs.len() { groups.as_slice() } else { &[] };
         for &group in shown {
             let jobs: Vec<_> = longest.jobs.iter().filter(|job| job.group == group).collect();

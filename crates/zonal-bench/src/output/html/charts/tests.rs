@@ -36,7 +36,7 @@ fn few_requests_get_wide_points_and_none_is_lost() {
 #[test]
 fn run_shorter_than_a_second_has_few_wide_points_also_if_it_begins_late() {
     for begin in [0, 50_000_000] {
-        // Bursts of a busy machine: 100 requests, then a pause as long.
+        // Bursts of 100 requests, each followed by a pause of the same length.
         let bursts = (0..300u64).flat_map(|n| (0..100).map(move |m| begin + n * 100_000 + m * 500));
         let flow = flow(&series(bursts), usize::MAX);
         assert!((8..=SHORT_POINTS).contains(&flow.t.len()), "{begin}: {}", flow.t.len());
@@ -55,7 +55,7 @@ fn handful_of_requests_is_one_point_with_their_mean() {
     series.at(Nanos(10_300_000)).nanos_max = 10_300_000;
     let flow = flow(&series, usize::MAX);
     assert_eq!((flow.t.len(), &flow.ios), (1, &vec![3]));
-    // From the beginning of the first request to the end of the last.
+    // From the start of the first request to the completion of the last.
     assert!((flow.seconds[0] - 0.0141).abs() < 1e-6, "{:?}", flow.seconds);
 }
 
@@ -89,7 +89,7 @@ fn curve_rises_to_the_maximum() {
     let points = curve_points(&latency);
     assert!(points.windows(2).all(|pair| pair[0].0 < pair[1].0 && pair[0].1 <= pair[1].1), "{points:?}");
     let at = |x: f64| points.iter().find(|point| (point.0 - x).abs() < 1e-6).unwrap().1 as f64;
-    // The places of 90 and 99 percent.
+    // 90 and 99 percent.
     assert!((at(1.0) / 900_000.0 - 1.0).abs() < 0.02 && (at(2.0) / 990_000.0 - 1.0).abs() < 0.02);
     assert_eq!(points.last().unwrap().1, 1_000_000);
 }
