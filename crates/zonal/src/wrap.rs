@@ -1,24 +1,25 @@
-//! Text that fits a terminal.
+//! Wrapping of text to the width of the terminal.
 
 use rustix::termios::tcgetwinsize;
 use std::io::stdout;
 
-/// Columns where standard output is no terminal.
+/// Number of columns if standard output is not a terminal.
 pub(crate) const COLUMNS: usize = 100;
 
-/// Fewest columns that text is wrapped to.
+/// Minimum number of columns for wrapping.
 const COLUMNS_MIN: usize = 40;
 
-/// Columns of the terminal on standard output, or [`COLUMNS`].
+/// Number of columns of the terminal on standard output, or [`COLUMNS`].
 pub(crate) fn columns() -> usize {
     let terminal = tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col));
     terminal.filter(|columns| *columns > 0).map_or(COLUMNS, |columns| columns.max(COLUMNS_MIN))
 }
 
-/// Wraps `text` to `columns`: paragraphs, and rows of a name and its meaning.
+/// Wraps `text`, which consists of paragraphs and of rows with a name and its meaning, to `columns`.
 ///
-/// A line that begins with two spaces is a row: two spaces separate its name from the meaning, whose lines are aligned. Lines that are
-/// indented further belong to the row above them, and lines without indentation to a paragraph.
+/// A line indented by two spaces starts a row. At least two spaces separate its name from the
+/// meaning, which gets a hanging indent. Lines indented further continue the row; lines without
+/// indentation form paragraphs.
 pub(crate) fn hanging(text: &str, columns: usize) -> String {
     let mut out = String::new();
     let mut block: Option<Block> = None;
@@ -39,11 +40,11 @@ pub(crate) fn hanging(text: &str, columns: usize) -> String {
     out
 }
 
-/// A paragraph or a row.
+/// Paragraph or row.
 struct Block {
     /// Name of a row with the spaces around it; empty for a paragraph.
     head: String,
-    /// Column of the row's meaning, if it is known.
+    /// Column of the row's meaning, if known.
     column: Option<usize>,
     text: String,
 }
@@ -79,12 +80,12 @@ impl Block {
     }
 
     fn write(&self, columns: usize, out: &mut String) {
-        // Beside a wide name there may be no room for its meaning, which goes below it then.
+        // If there is no room beside a wide name, the meaning is put below it.
         let column = self.column.unwrap_or_default();
         let column = if column + columns / 4 > columns { 6 } else { column };
         let indent = " ".repeat(column);
         let options = textwrap::Options::new(columns).subsequent_indent(&indent).break_words(false);
-        // Names of options and modes have hyphens.
+        // Not at hyphens, which are part of the names of options and modes.
         let options = options.word_splitter(textwrap::WordSplitter::NoHyphenation);
         let width = self.head.trim_end().len();
         if self.text.is_empty() || (width > 0 && width + 2 > column) {

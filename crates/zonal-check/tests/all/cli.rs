@@ -1,4 +1,4 @@
-//! The program from outside: each command, what it exits with, and that its documentation is what it prints.
+//! Tests of the program: output and exit code of each command, and agreement with the documentation.
 
 use assert_cmd::Command;
 use std::fs;
@@ -15,7 +15,8 @@ const VERIFY: i32 = 3;
 const DEVICE: i32 = 4;
 const CLOSED_PIPE: i32 = 141;
 
-/// A directory with a drive `d` of 16 zones of 64 MiB, two of them conventional, 60 MiB writable, four open at most.
+/// Directory with a drive `d` of 16 zones of 64 MiB, two of them conventional, with 60 MiB of
+/// capacity and at most four open zones.
 pub(crate) fn drive() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     let line = "create d --size 1G --zone-size 64M --zone-capacity 60M --zone-nr-conv 2 --zone-max-open 4";
@@ -27,17 +28,18 @@ pub(crate) fn command(dir: &Path, line: &str) -> Command {
     Command::from_std(program::command(dir, line))
 }
 
-/// Runs a line that has to succeed without a word on standard error; returns what it prints.
+/// Runs a command line that has to succeed with nothing on standard error; returns its output.
 pub(crate) fn zonal(dir: &Path, line: &str) -> String {
     String::from_utf8(program::run(dir, line).done()).unwrap()
 }
 
-/// Runs a line that has to fail with `exit`, one line on standard error and nothing else; returns that line.
+/// Runs a command line that has to fail with `exit` and print only one line, to standard error;
+/// returns that line.
 pub(crate) fn refused(dir: &Path, line: &str, exit: i32) -> String {
     program::run(dir, line).refused(exit)
 }
 
-/// Conditions of all zones, as `report` abbreviates them.
+/// Conditions of all zones, abbreviated as by `report`.
 pub(crate) fn conditions(dir: &Path) -> Vec<String> {
     let between = |line: &str| Some(line.split_once('(')?.1.split_once(')')?.0.to_owned());
     zonal(dir, "report d").lines().filter_map(between).collect()
@@ -53,7 +55,7 @@ fn create_needs_a_size_and_replaces_nothing() {
     refused(dir.path(), "create e", USAGE);
     refused(dir.path(), "create e --size 1Q", USAGE);
     refused(dir.path(), "create e --size 99999999999G", USAGE);
-    // In the unit in which it was given.
+    // In bytes, whatever the unit of the option.
     let error = refused(dir.path(), "create e --size 1G --zone-size 3M", DEVICE);
     assert!(error.contains("zone size of 3145728 bytes"), "{error}");
     refused(dir.path(), "create e --size 1G --zone-size 64M --zone-capacity 65M", DEVICE);
@@ -213,7 +215,7 @@ fn management_changes_zones_and_the_drive_remembers() {
     assert_eq!(conditions(dir.path())[..6], ["nw", "nw", "fu", "fu", "fu", "em"]);
     zonal(dir.path(), "reset d -o 192M");
     assert_eq!(conditions(dir.path())[2..5], ["fu", "em", "fu"]);
-    // All of those in a state for it: none is open, so these change nothing.
+    // With --all, only zones in a suitable state are changed. No zone is open, so none is.
     for line in ["finish d --all", "open d --all", "close d --all"] {
         zonal(dir.path(), line);
     }
@@ -245,7 +247,7 @@ fn management_refuses_what_cannot_be() {
     assert!(conditions(dir.path())[2..].iter().all(|c| c == "em"));
 }
 
-/// Runs a line as a user who may not write what is the superuser's.
+/// Runs a command line as a user without write access to root's files.
 fn as_nobody(dir: &Path, line: &str) -> std::process::Output {
     let id = std::process::Command::new("id").arg("-u").output().unwrap();
     let copy = dir.join("zonal-program");
@@ -266,7 +268,7 @@ fn image_that_may_only_be_read_is_listed_and_nothing_more() {
     let dir = drive();
     zonal(dir.path(), "finish d --offset 128M");
     let expected = zonal(dir.path(), "report d");
-    // Where no other user is let in, nothing can be run.
+    // The other user needs access to the directory and the program.
     fs::copy(program::zonal(), dir.path().join("zonal-program")).unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(dir.path().join("d"), fs::Permissions::from_mode(0o444)).unwrap();
@@ -364,7 +366,7 @@ fn bench_compares_write_modes_and_writes_results_where_asked() {
             "{text}"
         );
     }
-    // Told before the run, not after it: this one would take a minute.
+    // Reported before the run, which would take a minute.
     for option in ["--output", "--json"] {
         let line = format!("bench {NULL} {job} --time_based --runtime=60 {option} missing/results");
         let error = command(dir.path(), &line).timeout(std::time::Duration::from_secs(30)).output().unwrap();
@@ -415,7 +417,7 @@ fn bench_verifies_what_it_wrote_on_the_reopened_drive() {
     assert!(error.contains("verify needs a device that keeps data"), "{error}");
 }
 
-/// A drive that lies is found out: the exit code says so, for scripts.
+/// Corrupt data has an exit code of its own, for scripts.
 #[test]
 fn bench_fails_verification_of_changed_data() {
     let dir = tempfile::tempdir().unwrap();
@@ -425,7 +427,7 @@ fn bench_fails_verification_of_changed_data() {
     zonal(dir.path(), write);
     let image = dir.path().join("e");
     let bytes = fs::read(&image).unwrap();
-    // The image's layout is its own business: wherever a written block lies, one byte of it is turned.
+    // Flips a bit of the last non-zero byte, which is in a written block whatever the layout.
     let block = bytes.iter().rposition(|&b| b != 0).unwrap();
     let file = fs::File::options().write(true).open(&image).unwrap();
     std::os::unix::fs::FileExt::write_at(&file, &[bytes[block] ^ 1], block as u64).unwrap();
@@ -472,7 +474,7 @@ fn bench_refuses_what_it_cannot_run() {
     assert!(error.contains("order") && error.contains("--force"), "{error}");
 }
 
-/// Each command of a device alone, and those that open a volume.
+/// Commands on a bare device, and on a volume.
 #[test]
 fn device_that_is_always_busy_ends_each_command() {
     let dir = tempfile::tempdir().unwrap();
@@ -486,7 +488,7 @@ fn device_that_is_always_busy_ends_each_command() {
         (format!("ls {device}"), DEVICE),
         (format!("serve {device} --listen 127.0.0.1:0 --uuid 8c249e41-c8cf-4e50-acdd-79e9e7d0f98f"), DEVICE),
     ] {
-        // If a command waits for ever, this test does too.
+        // A command that never ends blocks this test, too.
         let error = refused(dir.path(), &line, exit);
         assert!(error.contains("busy"), "{line}: {error}");
     }
@@ -566,7 +568,7 @@ fn figures_of_a_simulated_drive_say_what_they_are_worth() {
 #[test]
 fn bench_under_faults_that_are_not_executed_loses_nothing_in_any_mode() {
     let dir = drive();
-    // No command closes zones here: the second rule misses every command, which is told.
+    // No command closes zones here, so the second rule never matches, which is reported.
     let plan = "[[rule]]\non = \"writes\"\nevery = 7\nfault = \"attention\"\n\
                 [[rule]]\non = \"close\"\nfault = \"refuse\"\n";
     fs::write(dir.path().join("plan.toml"), plan).unwrap();
@@ -589,7 +591,7 @@ fn bench_under_faults_that_are_not_executed_loses_nothing_in_any_mode() {
 fn bench_with_a_budget_writes_more_zones_than_the_drive_may_have_open() {
     let dir = tempfile::tempdir().unwrap();
     zonal(dir.path(), "create d --size 64M --zone-size 4M --zone-max-open 2 --zone-max-active 2");
-    // Each job fills zones of its own: together they write four at a time.
+    // Each of the four jobs fills its own zones, so four are written at a time.
     let job = "--name=a --rw=write --zonemode=zbd --bs=64k --iodepth=4 --numjobs=4 --thread --size=2z \
                --offset_increment=2z --ignore_zone_limits=1 --verify=crc32c --output-format=json";
     for mode in ["zone-lock", "per-zone", "qd1", "append"] {
@@ -628,13 +630,13 @@ fn bench_with_a_budget_says_who_holds_what_a_zone_waits_for() {
 fn bench_parks_writes_where_it_is_asked_to() {
     let dir = tempfile::tempdir().unwrap();
     zonal(dir.path(), "create d --size 16M --zone-size 4M");
-    // Nothing looks at zones: a random order within one, which comes right in the end.
+    // Without zonemode=zbd the writes of a zone are in random order, but complete.
     let job =
         "--write-mode per-zone --name=a --rw=randwrite --bs=64k --iodepth=64 --size=4M --output-format=json";
     let output = command(dir.path(), &format!("bench --device d {job}")).output().unwrap();
     assert_eq!(output.status.code(), Some(FAILED), "a write comes before its predecessor");
     zonal(dir.path(), "reset d --all");
-    // What follows a lone --park belongs to the job.
+    // Arguments after a bare --park belong to the job.
     zonal(dir.path(), &format!("bench --device d --park {}", job.replace("per-zone", "append")));
     zonal(dir.path(), "reset d --all");
     let report = zonal(dir.path(), &format!("bench --device d --park=4M,10s {job}"));
@@ -646,7 +648,7 @@ fn bench_parks_writes_where_it_is_asked_to() {
 #[test]
 fn bench_reports_a_failing_job() {
     let dir = drive();
-    // Without zonemode=zbd nothing looks at zones: the second pass meets full ones.
+    // Without zonemode=zbd the second pass writes to full zones.
     let line = "bench --device d --name=a --rw=write --bs=1M --offset=128M --size=60M --loops=2";
     let output = command(dir.path(), line).output().unwrap();
     let error = String::from_utf8(output.stderr).unwrap();
@@ -701,10 +703,10 @@ fn plugs_and_stat_look_into_a_running_bench() {
     refused(dir.path(), "mode d --set no-such", USAGE);
     let error = refused(dir.path(), "mode ./d", FAILED);
     assert_eq!(error, "zonal: ./d: no running process has it open by this name; open: image:d");
-    // The drive has one opener at a time.
+    // Only one process at a time can open the drive.
     let error = refused(dir.path(), "reset d --zone 9", DEVICE);
     assert_eq!(error, format!("zonal: d: in use by process {} (`zonal bench`)", bench.id()));
-    // It lists the zones for others.
+    // That process lists the zones for others.
     let report = zonal(dir.path(), "report d --zone 3-8");
     assert_eq!(report.lines().count(), 6, "{report}");
     assert!(report.starts_with("  start: 0x000060000, len 0x020000, cap 0x01e000, "), "{report}");
@@ -716,7 +718,8 @@ fn plugs_and_stat_look_into_a_running_bench() {
         "{open}"
     );
 
-    // Watching ends with the process. A killed one leaves its socket; the next to look removes it.
+    // --watch ends with the watched process. A killed process leaves its socket, which the next
+    // command removes.
     let mut watch = program::plain()
         .args(["plugs", "d", "--watch=0.05"])
         .current_dir(dir.path())
@@ -778,7 +781,7 @@ fn unknown_commands_and_options_are_usage_errors() {
 #[test]
 fn mistaken_names_are_told_with_what_to_do() {
     let dir = drive();
-    // A drive of many gigabytes is not read as a job file.
+    // Large drives are not read as job files.
     zonal(dir.path(), "create big --size 4T");
     let error = refused(dir.path(), "bench --name=a --rw=write big", USAGE);
     assert_eq!(error, "zonal: big: an image, not a job file; name a device with --device");
@@ -791,7 +794,7 @@ fn mistaken_names_are_told_with_what_to_do() {
     assert!(error.ends_with("t: already exists; overwrite=1 replaces it"), "{error}");
     assert_eq!(fs::read(dir.path().join("t")).unwrap(), b"mine");
     let error = refused(dir.path(), "report d --offset 2G", USAGE);
-    assert!(error.ends_with("sector 4194304 lies beyond its end, which is at 2097152"), "{error}");
+    assert!(error.ends_with("sector 4194304 is beyond its end, sector 2097152"), "{error}");
 }
 
 trait FromEncoded {
@@ -807,7 +810,7 @@ impl FromEncoded for std::ffi::OsStr {
 #[test]
 fn closed_pipe_ends_the_program_quietly() {
     let dir = tempfile::tempdir().unwrap();
-    // 60,000 lines: more than any pipe holds.
+    // 60,000 lines, more than fit into a pipe.
     zonal(dir.path(), "create d --size 60000M --zone-size 1M");
     let mut child = program::plain()
         .args(["report", "d"])
@@ -847,7 +850,7 @@ fn manual_pages_are_written_and_tell_the_exit_codes() {
         for part in [".TH zonal", ".SH NAME", ".SH SYNOPSIS", ".SH \"EXIT STATUS\"", "Verification failed"] {
             assert!(text.contains(part), "{}: no {part}", page.display());
         }
-        // Where a formatter is installed it has to be content, too.
+        // If groff is installed, it must not print warnings.
         let groff =
             std::process::Command::new("groff").args(["-man", "-Tutf8", "-ww", "-z"]).arg(&page).output();
         if let Ok(output) = groff {
@@ -878,7 +881,7 @@ fn topics_are_the_documentation() {
     }
 }
 
-/// Runs the recipe of `make docs` with the program under test.
+/// Runs the recipe of `make docs` with the tested program.
 #[test]
 fn make_docs_writes_manual_pages_and_the_help_of_every_command() {
     let dir = tempfile::tempdir().unwrap();
@@ -897,7 +900,7 @@ fn make_docs_writes_manual_pages_and_the_help_of_every_command() {
     };
     let commands = has("--help");
     let names = commands.lines().take_while(|line| !line.starts_with("Topics"));
-    // A line that continues a description is indented further.
+    // Continuation lines of descriptions are indented further.
     let names = names.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
     let names: Vec<&str> = names.filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(fs::read_dir(docs.join("man/man1")).unwrap().count(), 1 + names.len());

@@ -1,4 +1,5 @@
-//! `zonal compare` from outside: files of `zonal bench` and of fio's shape, what it exits with, and its page.
+//! Tests of the command `zonal compare`: results of `zonal bench` and in fio's format, exit codes,
+//! and the page.
 
 use serde_json::Value;
 use std::fs;
@@ -11,7 +12,8 @@ const USAGE: i32 = 2;
 
 const JOB: &str = "--name=seq --rw=write --zonemode=zbd --iodepth=32 --io_size=64m";
 
-/// Results of two modes in `a.json` and of the same with other options in `b.json`, in virtual time.
+/// Directory with the results of two modes in `a.json`, and of the same modes with other options in
+/// `b.json`, all in virtual time.
 fn place() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
     bench(dir.path(), "a.json", &format!("--write-mode per-zone,qd1 {JOB} --bs=1m"));
@@ -77,7 +79,7 @@ fn what_is_not_to_be_compared_is_said() {
     let Said { code, out, err, .. } = run(dir.path(), "compare a.json d.json");
     let out = String::from_utf8(out).unwrap();
     assert!(code == Some(FAILED) && out.contains("job other is only in B\n"), "{out}{err}");
-    assert_eq!(err, "zonal: no job and direction is in both results\n");
+    assert_eq!(err, "zonal: the results have no job and direction in common\n");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `zonal compare`: two results of benchmarks side by side.
+//! `zonal compare`: comparison of two benchmark results.
 
 use super::results::{self, ResultFiles};
 use crate::exit::{Exit, Failure, OrExit};
@@ -10,21 +10,22 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::compare::{Results, ResultsComparison};
 
-/// Longest file that is read. A thousand jobs with all bins of their latencies have a quarter of it.
+/// Maximum size of a result file: four times that of a thousand jobs with all latency bins.
 const BYTES_MAX: u64 = 256 << 20;
 
 /// Compare two results of `zonal bench --json`
 ///
-/// Prints bandwidth, IOPS, mean and 99th percentile of the latency of each job and direction, and B divided by A. Jobs are matched by
-/// name and write mode. Results of fio 3 (--output-format=json) can be compared with each other and with those of Zonal. What is in one
-/// file only, or cannot be compared, is listed with the reason.
+/// Prints bandwidth, IOPS, mean latency and 99th percentile latency of each job and direction, with
+/// the ratio B/A. Jobs are matched by name and write mode. Either file can also be a result of fio 3
+/// (--output-format=json). Jobs that are in one file only, and figures that are not comparable, are
+/// listed with the reason.
 #[derive(Args, Debug)]
 pub(crate) struct Compare {
-    /// First result, such as the one before a change
+    /// Baseline result, for example from before a change
     a: PathBuf,
-    /// Second result
+    /// Result to compare with the baseline
     b: PathBuf,
-    /// Write the comparison to this file as an HTML page too, which needs no other file and no network
+    /// Also write the comparison to FILE, as a self-contained HTML page
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
 }
@@ -35,7 +36,7 @@ pub(crate) fn run(arguments: &Compare, out: &mut dyn Write) -> Result<(), Failur
         results::check_page(path).or_exit(Exit::Usage)?;
         if [&arguments.a, &arguments.b].into_iter().any(|input| is_same(input, path)) {
             return Err(Failure::usage(format!(
-                "{}: a result that is compared; give the report another name",
+                "{}: one of the results to compare; give the report another name",
                 shown_word(path.as_os_str())
             )));
         }
@@ -44,7 +45,7 @@ pub(crate) fn run(arguments: &Compare, out: &mut dyn Write) -> Result<(), Failur
     }
     write!(out, "{comparison}")?;
     if comparison.jobs.is_empty() {
-        return Err(anyhow!("no job and direction is in both results").into());
+        return Err(anyhow!("the results have no job and direction in common").into());
     }
     Ok(())
 }
@@ -63,7 +64,7 @@ fn read_text(path: &Path) -> io::Result<String> {
     }
     let mut bytes = Vec::new();
     if File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)? as u64 > BYTES_MAX {
-        return Err(io::Error::new(ErrorKind::InvalidData, "too long for results"));
+        return Err(io::Error::new(ErrorKind::InvalidData, "longer than 256 MiB: not a result file"));
     }
     String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not text, so not JSON"))
 }

@@ -15,11 +15,11 @@ use zonal_io::image::{ImageOptions, Profile};
 
 /// Create a drive in a file
 ///
-/// The file is sparse: it takes room as zones are written. What is not given comes from the profile, and without one
-/// from the defaults named here. A limit of 0 is none.
+/// The file is sparse: space is allocated as zones are written. Omitted options are taken from the
+/// profile, or without one from the defaults below. 0 means no limit.
 ///
-/// If the file system does not support a file of this length (ext4: 16 TiB), the data is in several
-/// files, with PATH.part1 and so on beside PATH. Move, copy and remove them together.
+/// If the file system does not support a file of this length (ext4: 16 TiB), the data is split into
+/// several files: PATH, PATH.part1 and so on. Move, copy and remove them together.
 ///
 /// With --like the drive has the zones of a report, with their types, conditions and write
 /// pointers after a power cycle: open zones are closed, or empty if they have no data. Data below
@@ -27,14 +27,14 @@ use zonal_io::image::{ImageOptions, Profile};
 /// It is the output of `blkzone report`, `nvme zns report-zones` (also with -v or -o json),
 /// `sg_rep_zones` (also with --json) or `zbd report` (also with -i or -csv).
 ///
-/// A zone that an image cannot have is refused with its line: a conventional zone behind a
-/// sequential one, a gap, a different capacity.
+/// A report with zones that an image does not support is refused, with the line of the first: a
+/// conventional zone behind a sequential one, a gap, or a different capacity.
 #[derive(Args, Debug)]
 #[command(after_long_help = profiles())]
 pub(crate) struct Create {
-    /// File to make; an existing one is never replaced
+    /// File to create; an existing one is never replaced
     path: PathBuf,
-    /// Start from the geometry of a kind of drive
+    /// Use the geometry of this kind of drive
     #[arg(long, value_name = "NAME", value_parser = profile)]
     profile: Option<String>,
     /// Copy the zones of a real drive from a zone report, `-` for standard input
@@ -53,26 +53,26 @@ pub(crate) struct Create {
     /// Writable part of a sequential zone [default: all of it]
     #[arg(long, value_name = "SIZE", value_parser = value::size)]
     zone_capacity: Option<u64>,
-    /// Number of conventional zones, which come first [default: 0]
+    /// Number of conventional zones, at the start of the drive [default: 0]
     #[arg(long, value_name = "N")]
     zone_nr_conv: Option<u32>,
-    /// Largest number of open zones [default: 0]
+    /// Maximum number of open zones [default: 0]
     #[arg(long, value_name = "N")]
     zone_max_open: Option<u32>,
-    /// Largest number of active zones [default: 0]
+    /// Maximum number of active zones [default: 0]
     #[arg(long, value_name = "N")]
     zone_max_active: Option<u32>,
-    /// Logical block [default: {block}; required with --like, unless the report has it]
+    /// Logical block size [default: {block}; required with --like, unless the report has it]
     #[arg(long, value_name = "SIZE", value_parser = block)]
     blocksize: Option<u32>,
     /// Largest native zone append in 512-byte sectors, 0 for a drive without [default: no limit with zns, 0 with zbc]
     #[arg(long, value_name = "SECTORS")]
     zone_append_max_sectors: Option<u32>,
-    /// Standard to follow where they differ [default: zns; with --like zbc for drives with
+    /// Standard to follow where ZNS and ZBC differ [default: zns; with --like zbc for drives with
     /// conventional zones and for sg_rep_zones]
     #[arg(long, value_enum)]
     personality: Option<Standard>,
-    /// Pass for a medium that turns [default: false]
+    /// Report a rotational medium [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     rotational: Option<bool>,
     /// Identity of the drive, which `zonal info` shows [default: a random one]
@@ -80,7 +80,7 @@ pub(crate) struct Create {
     uuid: Option<Identity>,
 }
 
-/// The standards.
+/// Standard of the zone commands.
 #[derive(Clone, Copy, ValueEnum, Debug)]
 enum Standard {
     /// NVMe Zoned Namespaces
@@ -97,7 +97,7 @@ fn profile(text: &str) -> Result<String, String> {
     let known: Vec<&str> = Profile::all().iter().map(|p| p.name).collect();
     match known.contains(&text) {
         true => Ok(text.to_owned()),
-        false => Err(format!("there are {}", known.join(", "))),
+        false => Err(format!("known profiles: {}", known.join(", "))),
     }
 }
 
@@ -105,12 +105,12 @@ fn profiles() -> String {
     let lines =
         Profile::all().iter().map(|p| format!("  {:<12} {}\n{:15}{}\n", p.name, p.title, "", in_words(p)));
     format!(
-        "Profiles, the drives that sim:NAME simulates; docs/IMAGE.md says in what an image differs:\n{}",
+        "Profiles of the drives simulated by sim:NAME; docs/IMAGE.md lists the differences of an image:\n{}",
         lines.collect::<String>()
     )
 }
 
-/// How the drive of a profile is divided.
+/// Describes the geometry and limits of a profile's drive.
 fn in_words(profile: &Profile) -> String {
     let limit =
         |n: u32, what| if n == 0 { format!("no limit of {what} zones") } else { format!("{n} {what}") };

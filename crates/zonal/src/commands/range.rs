@@ -21,12 +21,12 @@ pub(crate) struct ZoneRange {
     zone: Option<RangeInclusive<u32>>,
 }
 
-/// Zones of a range, as a command asks for them.
+/// Interpretation of a range by a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// Zones that the range touches, to the end of the device unless it has a length.
+    /// All zones that overlap the range, which extends to the end of the device by default.
     Touched,
-    /// Exactly these zones, one unless the range has a length.
+    /// Whole zones only; one zone by default.
     Exact,
 }
 
@@ -34,7 +34,8 @@ impl ZoneRange {
     /// Indices of the zones.
     ///
     /// # Errors
-    /// One line, if the range lies beyond the end of the device, or has other bounds than zones where they have to be exact.
+    /// One line, if the range exceeds the device or, with [`Extent::Exact`], does not consist of whole
+    /// zones.
     pub(crate) fn of(&self, size: ZonedSize, extent: Extent) -> Result<Range<u32>, String> {
         let ZonedSize { sectors, zone_sectors } = size;
         let zones = size.zones();
@@ -47,7 +48,7 @@ impl ZoneRange {
         }
         let offset = self.offset.map_or(0, |offset| offset.sector(&size));
         if offset >= sectors {
-            return Err(format!("sector {offset} lies beyond its end, which is at {sectors}"));
+            return Err(format!("sector {offset} is beyond its end, sector {sectors}"));
         }
         let (first, within) = ((offset / zone_sectors) as u32, offset % zone_sectors);
         let is_exact = extent == Extent::Exact;
@@ -78,7 +79,7 @@ impl ZoneRange {
         match is_exact {
             true if count == 0 => Err("the range has no zones".to_owned()),
             true if count > left => {
-                Err(format!("{left} zones from zone {first} to the end, fewer than {count}"))
+                Err(format!("only {left} zones from zone {first} to the end, fewer than {count}"))
             }
             _ => Ok(first..first + count.min(left) as u32),
         }

@@ -1,4 +1,4 @@
-//! `zonal report`: the zones of a device, one a line.
+//! `zonal report`: the zones of a device, one per line.
 
 use super::plugs::Target;
 use super::range::{Extent, ZoneRange};
@@ -16,16 +16,17 @@ use zonal_io::device::Device;
 
 /// List the zones of a device, in the format of util-linux's `blkzone report`
 ///
-/// Numbers are 512-byte sectors. The write pointer is relative to the start of the zone: its length for a full zone, and 0 where it has
-/// no meaning. If a running process has the device open, that process reports the zones.
+/// Numbers are 512-byte sectors. The write pointer is relative to the start of the zone; it is the
+/// zone's length if the zone is full, and 0 if the zone has no valid write pointer. If a process
+/// has the device open, that process reports the zones.
 #[derive(Args, Debug)]
 pub(crate) struct Report {
     /// Device name; see `zonal help devices`
     device: String,
     #[command(flatten)]
     range: ZoneRange,
-    /// List zones in these states only, separated by commas: empty, open, closed, full, read-only, offline, conventional, active, or the
-    /// abbreviations of the list
+    /// List only zones in these states, separated by commas: empty, open, closed, full, read-only,
+    /// offline, conventional, active, or an abbreviation as printed
     #[arg(long, value_name = "STATES", value_delimiter = ',', value_parser = states)]
     state: Vec<States>,
     /// Print the number of zones first
@@ -36,7 +37,7 @@ pub(crate) struct Report {
     json: bool,
 }
 
-/// Conditions that one word selects.
+/// Conditions selected by one word.
 type States = Vec<ZoneCondition>;
 
 fn states(word: &str) -> Result<States, String> {
@@ -115,7 +116,7 @@ impl Source {
                     let zones = control::zones(socket, next, ZONES_MAX.min(range.end - next));
                     let zones = zones.map_err(|e| anyhow!("{name}: cannot list zones: {e}"))?;
                     if zones.is_empty() {
-                        return Err(anyhow!("{name}: the process does not describe zone {next}").into());
+                        return Err(anyhow!("{name}: the process did not return zone {next}").into());
                     }
                     zones.iter().try_for_each(&mut take)?;
                     next += zones.len() as u32;
@@ -137,7 +138,7 @@ pub(crate) fn run(arguments: &Report, out: &mut dyn Write) -> Result<(), Failure
     if !arguments.json {
         let mut lines = Vec::new();
         if arguments.verbose {
-            // The number comes first and is known last.
+            // Collected, because their number is printed first.
             source.for_each(range.clone(), |zone| {
                 lines.extend(is_listed(zone).then(|| line(zone)));
                 Ok(())
@@ -151,7 +152,7 @@ pub(crate) fn run(arguments: &Report, out: &mut dyn Write) -> Result<(), Failure
             false => Ok(()),
         });
     }
-    // Written zone by zone: a large disk has a hundred thousand of them.
+    // Printed zone by zone, because a large disk has a hundred thousand zones.
     write!(out, "{{\"device\":{},\"zones\":[", serde_json::json!(source.name()))?;
     let mut comma = "";
     source.for_each(range, |zone| {
@@ -217,7 +218,7 @@ mod tests {
         })
     }
 
-    /// Lines as `blkzone report` of util-linux 2.38 prints them for such zones.
+    /// Expected lines are those of `blkzone report` from util-linux 2.38.
     #[test]
     fn lines_are_those_of_blkzone() {
         let head = "  start: 0x000080000, len 0x080000, cap 0x07d000, wptr";

@@ -1,8 +1,8 @@
-//! Origin of a report page: the command line, and the profiles of the device.
+//! Origin of the data on a report page: the command line, and the profiles of the device.
 
 use zonal_bench::About;
 
-/// The command line of this process, and the profiles that its device is made of.
+/// Command line of this process, and the profiles in the name of its device.
 pub(super) fn about(device: &str) -> About {
     let words = std::env::args_os().map(|word| quoted(&word.to_string_lossy()));
     let profiles: Vec<String> = device.split('+').filter_map(profile).collect();
@@ -10,7 +10,7 @@ pub(super) fn about(device: &str) -> About {
     About { command: words.collect::<Vec<_>>().join(" "), profile }
 }
 
-/// The profile of a part of a device's name, as it is written, and below it what the name changes.
+/// Text of the profile in a part of a device's name, followed by the values that the name changes.
 fn profile(part: &str) -> Option<String> {
     let profile = part.strip_prefix("sim:").or_else(|| part.strip_prefix("timing:"))?;
     let mut words = profile.split(',');
@@ -19,7 +19,7 @@ fn profile(part: &str) -> Option<String> {
     Some(format!("{}\n{}", text.trim_end(), changes.concat()))
 }
 
-/// What the figures of the profiles are worth that a device is made of, a line each.
+/// Reliability of each profile in a device's name, one line per profile.
 pub(crate) fn standings(device: &str) -> Vec<String> {
     device.split(['+', '[', ']']).filter_map(standing).collect()
 }
@@ -31,16 +31,16 @@ fn standing(part: &str) -> Option<String> {
     let changes: Vec<_> = changes.filter(|(key, _)| *key != "checked").collect();
     let profile = zonal_sim::Profile::open(words[0], &changes).ok()?;
     Some(match (timing, profile.standing()) {
-        // Whatever zones the device has, they are not those that the profile was fitted to.
+        // The zones are those of the device below, not of the drive that the profile was fitted to.
         (Some(_), zonal_sim::Standing::Calibrated { .. }) => format!(
-            "profile {}: calibrated on another drive than this one: each figure is one of a range",
+            "profile {}: calibrated on a different drive: each figure is one of a range",
             profile.name
         ),
         (_, standing) => format!("profile {}: {standing}", profile.name),
     })
 }
 
-/// A word as a shell takes it for one.
+/// Quotes a word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=/.,:+@%".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

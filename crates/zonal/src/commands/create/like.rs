@@ -2,7 +2,7 @@
 //!
 //! Each reporting program has a parser, which turns the text into a [`Listing`] in the units of
 //! that program. [`Listing::drive`] then checks the invariants of a drive, once for all parsers. Any
-//! text is a drive or an error with its line.
+//! text results in a drive, or in an error with its line.
 
 mod blkzone;
 mod nvme;
@@ -30,7 +30,7 @@ pub(super) struct Drive {
     pub(super) zone_size: u64,
     /// Writable part of a sequential zone in bytes.
     pub(super) zone_capacity: u64,
-    /// Number of conventional zones, which come first.
+    /// Number of conventional zones, at the start of the drive.
     pub(super) conventional: u32,
     /// Logical block size in bytes.
     pub(super) block: u32,
@@ -155,7 +155,7 @@ struct Listed {
     place: Place,
     start: u64,
     size: u64,
-    /// `None` if the program does not print capacities: then it is the size.
+    /// `None` if the program does not print capacities; the size is used instead.
     capacity: Option<u64>,
     /// Address of the write pointer. Arbitrary on some drives if the condition has none.
     pointer: u64,
@@ -332,7 +332,7 @@ impl Drawn {
 
     fn conventional(&mut self, zone: &Listed) -> Result<ZoneState, String> {
         if self.conventional != self.states.len() {
-            return Err("a conventional zone behind a sequential one; in an image they are first".to_owned());
+            return Err("a conventional zone behind a sequential one; an image has them first".to_owned());
         }
         if zone.condition != ZoneCondition::NotWp {
             return Err(format!(
@@ -354,7 +354,7 @@ impl Drawn {
         let expected = *self.capacity.get_or_insert(own);
         if own == 0 || own > size || own != expected.min(size) {
             return Err(format!(
-                "the zone has a capacity of {}, but the first sequential one has {}; in an image they are equal",
+                "the zone has a capacity of {}, but the first sequential one has {}; an image has only one",
                 bytes(own),
                 bytes(expected)
             ));
