@@ -13,8 +13,8 @@ use std::ops::Range;
 pub(crate) struct Parts<B> {
     split: Split,
     files: Vec<Part<B>>,
-    /// Held during a sync, so that a second sync does not return before the first has synced the
-    /// writes that it covers.
+    /// Held during a sync, so that a concurrent sync does not return before the first has made the
+    /// same writes durable.
     syncing: Mutex<()>,
 }
 
@@ -66,8 +66,8 @@ impl<B: Backing> Part<B> {
     #[inline]
     fn change<T>(&self, change: impl FnOnce(&B) -> T) -> T {
         let result = change(&self.backing);
-        // Set after the change, so that the sync that clears it covers the change. A failed change
-        // may have been done in part.
+        // Set after the change, so a sync that clears the mark covers the change. Also set if the
+        // change failed, because it may have been done in part.
         if !self.is_unsynced.load(Ordering::SeqCst) {
             self.is_unsynced.store(true, Ordering::SeqCst);
         }
@@ -79,7 +79,7 @@ impl<B: Backing> Backing for Parts<B> {
     fn len(&self) -> io::Result<u64> {
         let mut len = self.split.len();
         for (index, part) in (0..).zip(&self.files) {
-            // Each file was checked when it was opened. Here a wrong sum is sufficient.
+            // The length of each file was checked at open. A wrong sum is enough to detect a change.
             len = (len + part.backing.len()?).saturating_sub(self.split.file_len(index));
         }
         Ok(len)
@@ -140,8 +140,7 @@ impl<B: Backing> Backing for Parts<B> {
         });
     }
 
-    /// Number of the first file, mixed with those of the others, so that it changes if a part is
-    /// replaced.
+    /// Combines the identities of all files, so that the result changes if a part is replaced.
     fn cache(&self) -> Option<CacheId> {
         let mut caches = self.files.iter().map(|part| part.backing.cache());
         let first = caches.next()??;

@@ -27,7 +27,7 @@ pub enum PartError {
         /// Number of files of the image.
         files: u32,
     },
-    /// The file is something else, or its head is damaged.
+    /// The file is not a part, or its head is damaged.
     #[error("not a part of an image, or damaged")]
     Foreign,
     /// Written by a later version.
@@ -36,7 +36,7 @@ pub enum PartError {
     /// The part belongs to an image with another creation number.
     #[error("part of another image")]
     OtherImage,
-    /// The part belongs elsewhere in the image.
+    /// Wrong index or number of files.
     #[error("part {found} of {files} of the image, in the place of part {expected} of {files_expected}")]
     Misplaced {
         /// Index stored.
