@@ -1,4 +1,4 @@
-//! Tests of the command `zonal create`: copies of real drives, and drives in several files.
+//! Tests of the command `zonal create`: copies of real drives, and images in several files.
 
 use assert_cmd::Command;
 use std::fs;

@@ -1,4 +1,5 @@
-//! Commands that only read: they change nothing, work where nothing can be changed, and side by side.
+//! Tests of commands that only read: they change nothing, work on read-only and full file systems,
+//! and run concurrently.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -11,7 +12,7 @@ use zonal_io::device::OpenMode;
 use zonal_io::image::{ImageDevice, OpenOptions};
 use zonal_io::lock::lock;
 
-/// Where metadata can be: conventional zones, and the option.
+/// Locations of the metadata: number of conventional zones, and option.
 const PLACES: [(u32, &str); 3] = [(0, ""), (3, ""), (0, "--metadata m")];
 
 /// Every command that only reads, on the drive `d` with the file `f`.
@@ -32,7 +33,7 @@ fn zonal(dir: &Path, line: &str) -> Vec<u8> {
     program::run(dir, line).done()
 }
 
-/// Runs a command on the file system, whose metadata are where `metadata` says.
+/// Runs a command on the file system with the option `metadata`.
 fn on(dir: &Path, line: &str, metadata: &str) -> Vec<u8> {
     let needs_metadata = !line.starts_with("info") && !line.starts_with("report");
     zonal(dir, &format!("{line} {}", if needs_metadata { metadata } else { "" }))
@@ -54,7 +55,7 @@ fn make(dir: &Path, (conventional, metadata): (u32, &str), length: usize) -> Vec
     data
 }
 
-/// What files are: their bytes and the time of their last change.
+/// Content and modification time of the drive and the metadata file.
 fn state(dir: &Path, metadata: &str) -> Vec<(Vec<u8>, SystemTime)> {
     let names = if metadata.is_empty() { &["d"][..] } else { &["d", "m"] };
     let state = |name: &&str| {
@@ -70,7 +71,7 @@ fn command_that_reads_changes_not_a_byte_nor_a_time() {
     for (conventional, metadata) in PLACES {
         let dir = tempfile::tempdir().unwrap();
         let data = make(dir.path(), (conventional, metadata), 3_000_000);
-        // What a killed writer leaves: states that an opener for writing would put in order.
+        // A killed writer leaves states that the next opener for writing repairs.
         let line = format!("put d - half {metadata}");
         let mut put = program::command(dir.path(), &line).stdin(Stdio::piped()).spawn().unwrap();
         std::io::Write::write_all(&mut put.stdin.take().unwrap(), &random(20 << 20)).unwrap();
@@ -95,7 +96,7 @@ fn writer_among_readers_is_told_which_process_has_what() {
         let line = format!("get d f - {metadata}");
         let mut reader = program::command(dir.path(), &line).stdout(Stdio::piped()).spawn().unwrap();
         let mut pipe = reader.stdout.take().unwrap();
-        // It has begun, and waits for the rest to be taken.
+        // The command has started, and waits for the rest of its output to be read.
         pipe.read_exact(&mut [0; 1000]).unwrap();
         for line in READING {
             on(dir.path(), line, metadata);
@@ -131,11 +132,11 @@ fn reader_beside_a_writer_is_told_which_process_has_what() {
     }
 }
 
-/// A mount that goes with it.
+/// Mount that is removed on drop.
 struct Mount(PathBuf);
 
 impl Mount {
-    /// Mounts at `place`, or says why that is not possible here.
+    /// Mounts at `place`. If that is not possible here, skips the test with the reason.
     fn new(arguments: &[&str], place: &Path) -> Option<Mount> {
         fs::create_dir_all(place).unwrap();
         let mounted = Command::new("mount").args(arguments).arg(place).output();
@@ -155,7 +156,7 @@ impl Drop for Mount {
     }
 }
 
-/// The same files where nothing can be written: `look` is at the directory.
+/// Calls `look` with a read-only bind mount of the directory `real`.
 fn read_only(dir: &TempDir, look: impl FnOnce(&Path)) {
     let (real, place) = (dir.path().join("real"), dir.path().join("read-only"));
     let bind = ["--bind", real.to_str().unwrap()];
@@ -173,7 +174,7 @@ fn drive_on_a_read_only_mount_is_read_and_refuses_changes() {
         fs::create_dir(&real).unwrap();
         let data = make(&real, (conventional, metadata), 3_000_000);
         read_only(&dir, |place| {
-            // The control sockets of commands go to a place that can be written.
+            // Control sockets need a writable directory.
             let run = |line: &str| {
                 let mut command = program::command(place, &format!("{line} {metadata}"));
                 command.env("ZONAL_RUNTIME_DIR", dir.path()).output().unwrap()
@@ -198,7 +199,7 @@ fn drive_on_a_read_only_mount_is_read_and_refuses_changes() {
     }
 }
 
-/// Files in a directory; `zonal` is that of the control sockets.
+/// Names in a directory, except `zonal`, which has the control sockets.
 fn names(directory: &Path) -> Vec<String> {
     let names =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -231,7 +232,7 @@ fn drive_on_a_full_disk_is_read_and_left_as_it_was() {
         assert_eq!(fs::read(place.join("out")).unwrap(), b"old");
         assert!(state(place, metadata) == before, "the drive has changed");
         assert_eq!(names(place), names_before);
-        // A copy into it fails and leaves no name; with room again all is as it was.
+        // A failed copy into the drive leaves no name. With free space again, nothing has changed.
         let said = program::run(place, &format!("put d in g {metadata}"));
         assert!(said.code != Some(0), "the host has room");
         fs::remove_file(&ballast).unwrap();

@@ -1,4 +1,4 @@
-//! Command lines as people type them: sizes, zones, names of other programs, completions.
+//! Tests of command-line conveniences: sizes, zone ranges, names of other programs, completions.
 
 use crate::cli::{FAILED, USAGE, command, conditions, drive, refused, zonal};
 use assert_cmd::Command;
@@ -36,7 +36,7 @@ fn zones_are_selected_by_number_place_length_and_state() {
         ("--zone 14-15", &[14, 15]),
         ("-o 14z", &[14, 15]),
         ("--offset 50% -c 1", &[8]),
-        // As blkzone takes it: sectors from the offset on, here into the third zone.
+        // Like blkzone: sectors from the offset on, here into the third zone.
         ("-o 0x20000 -l 0x40001", &[1, 2, 3]),
         ("-o 100096KB --length 64MiB", &[1, 2]),
         ("-o 1z -l 1z", &[1]),
