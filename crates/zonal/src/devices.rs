@@ -46,12 +46,23 @@ fn explained(name: &str, error: NameError) -> Failure {
             )
         }
         Some(ImageError::Locked { held, .. }) => match in_use(held) {
-            Some(how) => anyhow::anyhow!("{name}: {held} {how}"),
+            Some(doing) => InUse { name: name.to_owned(), held: held.clone(), doing }.into(),
             None => error.into(),
         },
         _ => error.into(),
     };
     Failure { exit: Exit::Device, error }
+}
+
+/// Error of a device that another process of Zonal's has open.
+#[derive(Debug, thiserror::Error)]
+#[error("{name}: {held} {doing}")]
+pub(crate) struct InUse {
+    name: String,
+    /// The process.
+    pub(crate) held: Held,
+    /// What it does with the device, and how to end that.
+    doing: String,
 }
 
 /// Command of the only process that has a file open, if that is another one of Zonal's.

@@ -9,7 +9,7 @@ use crate::commands::files::hinted;
 use crate::commands::plugs::{MOUNTED, READ_ONLY, endpoint_of};
 use crate::commands::unmount::sync_dir;
 use crate::defaults::fill;
-use crate::devices;
+use crate::devices::{self, InUse};
 use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown_word;
 use crate::write_path::{Record, WritePathAndMode};
@@ -316,6 +316,9 @@ fn open_device(name: &str, read_only: bool) -> Result<Arc<dyn Device>, Failure> 
 
 /// Processes that prevent an image from being opened.
 fn held(failure: &Failure) -> Option<&Held> {
+    if let Some(InUse { held, .. }) = failure.error.downcast_ref() {
+        return Some(held);
+    }
     let NameProblem::Refused(error) = failure.error.downcast_ref::<NameError>()?.problem() else {
         return None;
     };
