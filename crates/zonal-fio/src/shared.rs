@@ -155,8 +155,8 @@ mod tests {
         let name = "null:size=64M,zone_size=1M";
         let _open = open(name, "per-zone", "").unwrap();
         let refused = |name, mode, options| open(name, mode, options).err().unwrap();
-        assert!(refused(name, "qd1", "").contains("one write_mode"));
-        assert!(refused(name, "per-zone", "merge=no").contains("one volume_options"));
+        assert!(refused(name, "qd1", "").contains("need the same write_mode"));
+        assert!(refused(name, "per-zone", "merge=no").contains("and volume_options"));
         assert!(refused(name, "fast", "").contains("unknown write mode"));
         assert!(refused("null:sise=1", "", "").contains("did you mean"));
     }

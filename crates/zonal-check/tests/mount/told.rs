@@ -24,7 +24,7 @@ fn mount_is_found_by_its_device_and_by_directories_in_it() {
         );
     }
     let said = program::run(place.home(), "sync nowhere").refused(1);
-    assert!(said.contains("nowhere: there is no such directory"), "{said}");
+    assert!(said.contains("nowhere: no such directory"), "{said}");
     place.zonal("unmount d.img");
     assert_eq!(mounted.wait().code(), Some(0));
     place.check();

@@ -187,11 +187,11 @@ fn drive_that_is_too_small_is_refused_with_what_it_lacks() {
         Ok(_) => panic!("{shape:?} was not refused"),
     };
     for (shape, why) in [
-        (on(6, 0, true), "4 zones are left for data; a file system needs 5"),
-        (on(5, 0, false), "0 zones are left for data; a file system needs 5"),
-        (on(11, 0, false), "4 zones are left for data; a file system needs 5"),
-        (on(7, 3, false), "4 zones are left for data; a file system needs 5"),
-        (on(9, 2, false), "2 zones are left for data; a file system needs 5"),
+        (on(6, 0, true), "4 zones are left for data; a file system needs 5: use a drive with more zones"),
+        (on(5, 0, false), "0 zones are left for data; a file system needs 5: use a drive with more zones"),
+        (on(11, 0, false), "4 zones are left for data; a file system needs 5: use a drive with more zones"),
+        (on(7, 3, false), "4 zones are left for data; a file system needs 5: use a drive with more zones"),
+        (on(9, 2, false), "2 zones are left for data; a file system needs 5: use a drive with more zones"),
     ] {
         assert_eq!(refusal(shape), why, "{shape:?}");
     }

@@ -88,12 +88,12 @@ fn value_that_is_wrong_in_a_file_is_named_with_its_key() {
         (
             "dwell",
             "dwell = { value = 1.5, source = \"fitted\", range = [1.75, 1.0] }",
-            "the value of dwell has to lie in",
+            "the value of dwell is outside of its range",
         ),
         (
             "dwell",
             "dwell = { value = 1.5, source = \"fitted\", range = [0.5, 1.0] }",
-            "the value of dwell has to lie in",
+            "the value of dwell is outside of its range",
         ),
         ("turn_us", "turn_ms = 8", "unknown field `turn_ms`"),
         ("turn_us", "turn_us = { value = nan, source = \"assumed\" }", "turn_us has to be"),
@@ -106,7 +106,11 @@ fn value_that_is_wrong_in_a_file_is_named_with_its_key() {
             "personality = { value = \"scsi\", source = \"assumed\" }",
             "personality has to be zns",
         ),
-        ("command_max", "command_max = { value = 0, source = \"assumed\" }", "command_max has to be a block"),
+        (
+            "command_max",
+            "command_max = { value = 0, source = \"assumed\" }",
+            "command_max has to be at least a block",
+        ),
         ("command_max", "command_max = { value = -4, source = \"assumed\" }", "drive.command_max.value"),
         ("zone_max_active", "zone_max_active = { value = 4, source = \"assumed\" }", "max open 128"),
     ] {

@@ -223,7 +223,7 @@ fn nothing_to_go_by_is_one_clear_error() {
     append(&rig, 9, &unit(900, 2, |header| (header.uuid, header.zone) = ([1; 16], 9)));
     rig.lose_metadata();
     rig.lose_superblock();
-    assert!(rig.rebuild().unwrap_err().to_string().contains("units of 2 file systems"));
+    assert!(rig.rebuild().unwrap_err().to_string().contains("units of 2 different file systems"));
 }
 
 #[test]
