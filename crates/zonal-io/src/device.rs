@@ -350,13 +350,19 @@ pub struct SetZoneError {
 /// Sets zones of `device`, in ascending order.
 ///
 /// # Errors
-/// [`SetZoneError`] with the first zone that cannot be set; later ones are unchanged.
+/// [`SetZoneError`] with the first zone that cannot be set; later ones are unchanged. If a zone is
+/// beyond the end of the device, none is changed.
 pub fn set_zones(
     device: &dyn Device,
     zones: RangeInclusive<u32>,
     to: ZoneSetting,
 ) -> Result<(), SetZoneError> {
     let first = *zones.start();
+    let count = device.info().geometry.zones();
+    if *zones.end() >= count {
+        let zone = ZoneIndex(first.max(count));
+        return Err(SetZoneError { zone, to, error: DeviceError::OutOfRange, set: 0 });
+    }
     for zone in zones {
         let stopped = |error| SetZoneError { zone: ZoneIndex(zone), to, error, set: zone - first };
         device.set_zone(ZoneIndex(zone), to).map_err(stopped)?;

@@ -12,9 +12,11 @@
 use crate::exit::{CLOSED_PIPE, Exit, Failure};
 use crate::{cli, commands, output};
 use clap::error::ErrorKind;
+use signal_hook::consts::SIGXFSZ;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Parses arbitrary bytes as an archive, like `zonal tar`, and returns the number of files in it.
 ///
@@ -27,6 +29,9 @@ pub fn fuzz_archive(bytes: &[u8]) -> usize {
 
 /// Runs the program with its arguments, of which the first is its name, and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // A write beyond `ulimit -f` would kill the process without a message. With a handler the write
+    // fails, as at the limit of the file system.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     let mut out = output::Output::stdout();
     let result = execute(arguments.into_iter().collect(), &mut out);
     let result = result.and_then(|()| out.flush().map_err(Failure::from));

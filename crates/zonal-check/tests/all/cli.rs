@@ -701,8 +701,13 @@ fn plugs_and_stat_look_into_a_running_bench() {
     assert_eq!(mode("mode d --set pipelined --force"), "pipelined: set while running");
     assert!(refused(dir.path(), "mode d --set direct", FAILED).contains("on an open volume"));
     refused(dir.path(), "mode d --set no-such", USAGE);
-    let error = refused(dir.path(), "mode ./d", FAILED);
-    assert_eq!(error, "zonal: ./d: no running process has it open by this name; open: image:d");
+    // A path is the file that it leads to.
+    let absolute = dir.path().join("d");
+    for name in ["./d", "image:./d", absolute.to_str().unwrap()] {
+        assert_eq!(mode(&format!("mode {name}")), "pipelined: set while running", "{name}");
+    }
+    let error = refused(dir.path(), "mode ./e", FAILED);
+    assert_eq!(error, "zonal: ./e: no running process has it open by this name; open: image:d");
     // Only one process at a time can open the drive.
     let error = refused(dir.path(), "reset d --zone 9", DEVICE);
     assert_eq!(error, format!("zonal: d: in use by process {} (`zonal bench`)", bench.id()));

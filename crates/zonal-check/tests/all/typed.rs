@@ -3,6 +3,10 @@
 use crate::cli::{FAILED, USAGE, command, conditions, drive, refused, zonal};
 use assert_cmd::Command;
 use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use zonal_check::program;
 
 #[test]
 fn every_error_of_a_job_file_is_printed() {
@@ -149,4 +153,70 @@ fn completions_are_made_for_every_shell() {
         let output = Command::new("bash").args(["-c", &ask]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{line}");
     }
+}
+
+#[test]
+fn relative_name_is_the_file_in_the_own_directory() {
+    let (dir, other) = (drive(), drive());
+    let start = |dir: &TempDir, line: &str| {
+        let mut command = program::command(dir.path(), line);
+        command.env("ZONAL_RUNTIME_DIR", other.path());
+        command
+    };
+    let line = "bench --device d --name=a --rw=write --zonemode=zbd --offset=4z --size=4z --bs=4k --time_based --runtime=60s";
+    let mut bench = start(&dir, line).stdout(Stdio::null()).spawn().unwrap();
+    let ask = |line: &str| start(&other, line).output().unwrap();
+    let here = format!("plugs {}", dir.path().join("d").display());
+    let begun = Instant::now();
+    while ask(&here).status.code() != Some(0) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the bench does not start");
+    }
+    // Both drives are called `d`.
+    assert_eq!(ask("plugs d").status.code(), Some(FAILED));
+    assert_eq!(ask("zone d --zone 5 --set offline").status.code(), Some(0));
+    assert_eq!(conditions(other.path())[5], "of");
+    let report = ask(&format!("report {} --zone 5", dir.path().join("d").display()));
+    assert!(!String::from_utf8_lossy(&report.stdout).contains("(of)"), "{report:?}");
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+}
+
+#[test]
+fn ranges_beyond_the_end_change_nothing() {
+    let dir = drive();
+    zonal(dir.path(), "finish d --zone 3");
+    for (line, code) in [
+        ("zone d --zone 3-16 --set offline", FAILED),
+        ("reset d -o 0 -l 100G", USAGE),
+        ("reset d -o 2z -l 15z", USAGE),
+        ("reset d --zone 3-16", USAGE),
+    ] {
+        refused(dir.path(), line, code);
+        assert_eq!(conditions(dir.path())[3], "fu", "{line}");
+    }
+}
+
+#[test]
+fn results_reports_and_removals_spare_their_sources() {
+    let dir = drive();
+    let job = "--name=a --rw=write --zonemode=zbd --bs=64k --offset=4z --size=1z";
+    zonal(dir.path(), &format!("bench --device d --json a.json {job}"));
+    fs::copy(dir.path().join("a.json"), dir.path().join("b.json")).unwrap();
+    fs::hard_link(dir.path().join("a.json"), dir.path().join("page.html")).unwrap();
+    let before = fs::read(dir.path().join("a.json")).unwrap();
+    refused(dir.path(), "compare a.json b.json --report page.html", USAGE);
+    assert_eq!(fs::read(dir.path().join("a.json")).unwrap(), before);
+
+    zonal(dir.path(), "mkfs d --yes");
+    fs::create_dir_all(dir.path().join("t/u")).unwrap();
+    zonal(dir.path(), "put -r d t /t");
+    for path in ["/t/.", "/t/./", "."] {
+        refused(dir.path(), &format!("rm -rf d {path}"), USAGE);
+    }
+    assert!(zonal(dir.path(), "ls d").contains(" t\n"));
+
+    let report = zonal(dir.path(), "report -v d");
+    fs::write(dir.path().join("cut"), report.lines().take(9).collect::<Vec<_>>().join("\n")).unwrap();
+    let error = refused(dir.path(), "create copy --like cut --blocksize 4k", USAGE);
+    assert!(error.contains("lists 8 of 16 zones"), "{error}");
 }

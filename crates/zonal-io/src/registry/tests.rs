@@ -265,11 +265,22 @@ fn kind_registered_twice_is_a_bug() {
 }
 
 #[test]
-fn sizes_have_binary_suffixes() {
-    for (text, size) in [("0", 0), ("512", 512), ("1k", 1 << 10), ("3M", 3 << 20), ("1p", 1 << 50)] {
+fn sizes_have_the_units_of_gnu_programs() {
+    for (text, size) in [
+        ("0", 0),
+        ("512", 512),
+        ("512b", 512),
+        ("1k", 1 << 10),
+        ("3M", 3 << 20),
+        ("3Mi", 3 << 20),
+        ("3mib", 3 << 20),
+        ("3MB", 3_000_000),
+        ("1kb", 1000),
+        ("1p", 1 << 50),
+    ] {
         assert_eq!(parse_size(text).unwrap(), size);
     }
-    for text in ["", "k", "1kb", "1 k", "0x10", "１", "1e3", "k1"] {
+    for text in ["", "k", "1kbb", "1bk", "1ib", "1 k", "0x10", "１", "1e3", "k1"] {
         assert!(parse_size(text).is_err(), "{text:?}");
     }
 }

@@ -5,10 +5,8 @@ mod like;
 use crate::exit::{Exit, Failure, OrExit};
 use crate::value::{self, human};
 use clap::{Args, ValueEnum};
-use signal_hook::consts::SIGXFSZ;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 use zonal_core::{Personality, SECTOR_BYTES};
 use zonal_io::identity::Identity;
 use zonal_io::image::{ImageOptions, Profile};
@@ -148,9 +146,6 @@ pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure
     if let Some(file) = &arguments.like {
         options = copy_of(like::read(file, arguments.blocksize).or_exit(Exit::Usage)?, options);
     }
-    // A write beyond `ulimit -f` kills the process with this signal. With a handler it fails
-    // instead, as at the limit of the file system.
-    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     let header = options.create(&arguments.path).or_exit(Exit::Device)?;
     let geometry = &header.geometry;
     let files = match header.split() {

@@ -6,6 +6,7 @@ use crate::text::shown_word;
 use anyhow::anyhow;
 use clap::Args;
 use rustix::io::Errno;
+use std::fs;
 use std::io::{IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -83,8 +84,10 @@ impl Target {
         if let Some(path) = self.device.as_deref().and_then(mounted_at) {
             return Ok(path);
         }
-        let is_meant = |name: &String| self.device.as_ref().is_none_or(|d| is_name(d, name));
-        let (mut found, others): (Vec<_>, Vec<_>) = living()?.partition(|(_, name)| is_meant(name));
+        let is_meant = |(endpoint, name): &(Endpoint, String)| {
+            self.device.as_ref().is_none_or(|device| is_device(device, name, endpoint.pid))
+        };
+        let (mut found, others): (Vec<_>, Vec<_>) = living()?.partition(is_meant);
         match (found.len(), &self.device) {
             (1, _) => Ok(found.remove(0).0.path),
             (0, None) => Err(anyhow!("no running process has a device open; open one with `zonal bench`, `zonal mount` or `zonal serve`").into()),
@@ -121,22 +124,42 @@ fn living() -> Result<impl Iterator<Item = (Endpoint, String)>, Failure> {
     }))
 }
 
-/// True if `asked` names the device that was opened as `name`. A path names an image with and
-/// without its kind.
-fn is_name(asked: &str, name: &str) -> bool {
-    asked == name || name.strip_prefix("image:") == Some(asked)
+/// True if `asked` is the device that process `pid` has opened as `opened`. Images are compared as
+/// files, because both names may be relative to different directories.
+fn is_device(asked: &str, opened: &str, pid: u32) -> bool {
+    let Some(file) = opened.strip_prefix("image:") else {
+        // The names of wrapped images are paths as well.
+        return asked == opened && (!opened.contains("image:") || is_own_directory(pid));
+    };
+    let path = |name: &str| {
+        let name = name.strip_prefix("image:").unwrap_or(name);
+        PathBuf::from(name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name))
+    };
+    let there = PathBuf::from(format!("/proc/{pid}/cwd")).join(path(file));
+    match (fs::metadata(path(asked)), fs::metadata(there)) {
+        (Ok(asked), Ok(opened)) => (asked.dev(), asked.ino()) == (opened.dev(), opened.ino()),
+        // A removed image has no file to compare.
+        (Err(_), Err(_)) => path(asked) == path(file) && is_own_directory(pid),
+        _ => false,
+    }
+}
+
+/// True if process `pid` runs in the directory of this one, where relative names mean the same.
+fn is_own_directory(pid: u32) -> bool {
+    let there = fs::canonicalize(format!("/proc/{pid}/cwd"));
+    matches!((fs::canonicalize("."), there), (Ok(own), Ok(there)) if own == there)
 }
 
 /// Finds the mount that `name` refers to by its directory, a directory in it, or its device.
 /// Returns the directory and the process.
 pub(crate) fn mount_of(name: &Path) -> Result<(PathBuf, Endpoint), Failure> {
     let shown = || shown_word(name.as_os_str());
-    if let Some(dir) = std::fs::canonicalize(name).ok().filter(|dir| dir.is_dir()) {
+    if let Some(dir) = fs::canonicalize(name).ok().filter(|dir| dir.is_dir()) {
         let endpoint = endpoint_of(&dir).ok_or_else(|| no_mount(&dir, &shown()))?;
         return Ok((dir, endpoint));
     }
-    let mut of_device =
-        living()?.filter(|(_, opened)| name.to_str().is_some_and(|name| is_name(name, opened)));
+    let mut of_device = living()?
+        .filter(|(endpoint, opened)| name.to_str().is_some_and(|name| is_device(name, opened, endpoint.pid)));
     let mounted =
         of_device.find_map(|(endpoint, _)| Some((mounted_device(&endpoint).and_then(elsewhere)?, endpoint)));
     mounted.ok_or_else(|| no_mount(name, &shown()).into())
@@ -165,7 +188,7 @@ pub(crate) const READ_ONLY: &str = "mounted_read_only";
 /// Returns the control socket of the process that serves a mounted directory.
 pub(crate) fn endpoint_of(dir: &Path) -> Option<Endpoint> {
     // The number stays the same if the mount is moved, and is that of the topmost mount.
-    let device = std::fs::metadata(dir).ok()?.dev();
+    let device = fs::metadata(dir).ok()?.dev();
     let mut endpoints = control::list().unwrap_or_default().into_iter();
     endpoints.find(|endpoint| mounted_device(endpoint) == Some(device))
 }
@@ -178,7 +201,7 @@ pub(crate) fn mounted_device(endpoint: &Endpoint) -> Option<u64> {
 
 /// Returns the control socket for a mounted directory `name`.
 fn mounted_at(name: &str) -> Option<PathBuf> {
-    let dir = std::fs::canonicalize(name).ok().filter(|dir| dir.is_dir())?;
+    let dir = fs::canonicalize(name).ok().filter(|dir| dir.is_dir())?;
     endpoint_of(&dir).map(|endpoint| endpoint.path)
 }
 

@@ -66,7 +66,10 @@ impl ZoneRange {
                         "{length} sectors is not a whole number of zones of {zone_sectors} sectors"
                     ));
                 }
-                (within + length.min(sectors)).div_ceil(zone_sectors)
+                match length {
+                    0 => 0,
+                    length => length.saturating_add(within).div_ceil(zone_sectors),
+                }
             }
             (None, None) => {
                 if is_exact {

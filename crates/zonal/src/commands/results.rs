@@ -80,7 +80,7 @@ pub(crate) fn check_page(path: &Path) -> anyhow::Result<()> {
 }
 
 /// True if both are the same regular file. A terminal may show several results.
-fn is_one_file(a: &Metadata, b: &Metadata) -> bool {
+pub(crate) fn is_one_file(a: &Metadata, b: &Metadata) -> bool {
     a.is_file() && (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 

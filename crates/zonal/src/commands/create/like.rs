@@ -197,6 +197,14 @@ impl Listing {
     fn drive(self, block: Option<u32>) -> Result<Drive> {
         let block = self.block(block)?;
         let mut drawn = Drawn::new(self.unit, u64::from(block) / SECTOR_BYTES);
+        // The capacity of an offline zone is meaningless.
+        let is_valid = |zone: &&Listed| {
+            zone.kind == ZoneType::SequentialWriteRequired && zone.condition != ZoneCondition::Offline
+        };
+        if let Some(zone) = self.zones.iter().find(is_valid) {
+            let capacity = drawn.sectors(zone.capacity.unwrap_or(zone.size));
+            drawn.capacity = Some(capacity.map_err(|what| wrong(zone.place, what))?);
+        }
         for (n, zone) in self.zones.iter().enumerate() {
             drawn.add(zone, n + 1 == self.zones.len()).map_err(|what| wrong(zone.place, what))?;
         }
@@ -386,7 +394,10 @@ fn state(
         ZoneCondition::Empty | ZoneCondition::Offline => 0,
         ZoneCondition::Full => capacity,
         // The standards give this write pointer no meaning. A valid one is kept.
-        ZoneCondition::ReadOnly => written.filter(|&n| n <= capacity).unwrap_or(capacity),
+        // blkzone prints 0 for none.
+        ZoneCondition::ReadOnly => {
+            written.filter(|&n| n != 0 && n <= capacity && n.is_multiple_of(block)).unwrap_or(capacity)
+        }
         _ => match written {
             None => return Err("the write pointer is outside of the zone".to_owned()),
             Some(n) if n >= capacity => {

@@ -7,6 +7,7 @@ use crate::text::shown_word;
 use clap::Args;
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use zonal_fs::format::FileKind;
 use zonal_fs::{FsError, ROOT};
 
@@ -33,6 +34,15 @@ pub(crate) fn run(arguments: &Rm) -> Result<(), Failure> {
     let named = paths.iter().map(|path| Ok((path, names(path)?))).collect::<Result<Vec<_>, Failure>>()?;
     if named.iter().any(|(_, names)| names.is_empty()) {
         return Err(Failure::usage("the root directory cannot be removed; name what is in it"));
+    }
+    // As rm does: `DIR/.` is nearly always a mistake for what is in DIR.
+    if let Some(path) = paths.iter().find(|path| {
+        path.as_bytes().trim_ascii_end().split(|b| *b == b'/').rfind(|n| !n.is_empty()) == Some(b".")
+    }) {
+        return Err(Failure::usage(format!(
+            "{}: refusing to remove '.'; name the directory",
+            shown_word(path)
+        )));
     }
     let opened = on.open()?;
     let mut removed = Ok(());

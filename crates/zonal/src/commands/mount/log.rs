@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use zonal_fuse::front::Log;
+use zonal_io::image::is_image;
 
 /// Maximum burst of lines.
 const BURST: f64 = 20.0;
@@ -50,6 +51,10 @@ pub(super) fn open(file: Option<&Path>) -> Result<Log, Failure> {
     let mut into: Box<dyn Write + Send> = match file {
         None => Box::new(io::stderr()),
         Some(path) => {
+            if is_image(path) {
+                let name = shown_word(path.as_os_str());
+                return Err(Failure::usage(format!("{name}: an image; name another file for the log")));
+            }
             let file = OpenOptions::new().append(true).create(true).open(path);
             Box::new(file.with_context(|| shown_word(path.as_os_str()))?)
         }

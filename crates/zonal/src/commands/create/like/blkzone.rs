@@ -8,7 +8,13 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Listing> {
     for (place, line) in (1..).map(Place::Line).zip(text.lines()) {
         let line = line.trim();
         // With -v there is a line for each ioctl.
-        if line.is_empty() || line.starts_with("Found ") {
+        if let Some(found) = line.strip_prefix("Found ") {
+            let count = found.split(' ').next().and_then(|count| count.parse::<u64>().ok());
+            let count = count.ok_or_else(|| wrong(place, "not a complete line of 'blkzone report -v'"))?;
+            listing.zones_all = Some(listing.zones_all.unwrap_or(0).saturating_add(count));
+            continue;
+        }
+        if line.is_empty() {
             continue;
         }
         listing.push(zone(place, line).map_err(|what| wrong(place, what))?)?;
