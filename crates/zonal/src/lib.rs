@@ -43,7 +43,7 @@
 //! |---|---|---|
 //! | `ZoneFull`, `BeyondCapacity` | the zone has no room for the write | use another zone |
 //! | `ZoneReadOnly`, `ZoneOffline` | the zone has failed | use another zone; data of a read-only zone can still be read |
-//! | `NoSlot` | the limit of open or active zones is reached, and nothing in flight will free a slot | finish, close or reset a zone; the error names them |
+//! | `NoSlot` | the limit of open or active zones is reached, and nothing in flight will free a slot | finish, close or reset one of the zones that hold the slots; the error names them (`holders`) |
 //! | `NotAtWritePointer`, `PredecessorMissing` | the positional write is not at the write pointer, and no write before it fills the gap | write what is missing first, or append |
 //! | `PredecessorLost` | a write before this positional write was lost; this one was not executed | write again, from `lost_at` on |
 //! | `GaveUp` | the write was not executed, and three retries failed | write again, or treat the device as faulty |

@@ -414,8 +414,9 @@ impl Volume {
 
     /// Sleeps until a poll by the calling thread may make progress, at most for `timeout`. To be
     /// called after a poll that returned `None` or a later time. A completion that another thread
-    /// has delivered since the caller last checked does not end the sleep: if other threads may
-    /// complete its requests, the caller uses [`Volume::wait_unless`], or sleeps only briefly.
+    /// delivers after the caller last checked, but before the sleep begins, does not prevent the
+    /// sleep: if other threads may complete its requests, the caller uses [`Volume::wait_unless`],
+    /// which checks once more, or sleeps only briefly.
     pub fn wait(&self, timeout: Duration) {
         self.wait_unless(timeout, || false);
     }
