@@ -259,7 +259,8 @@ and exit with 4. --yes overwrites it.
 
 Only calibrate and mkfs also refuse data of unknown origin; the others overwrite it. Devices in memory (null, ram, sim)
 start empty and are not checked. Only the beginning of a device is checked: of the range with linear, of the first device
-with concat. A drive that is mounted or open in another process is always refused.
+with concat. A drive that is mounted or open in another process is always refused, except by `zone --set`: that process
+makes the change, without this check.
 "
     .to_owned()
 }

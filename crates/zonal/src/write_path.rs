@@ -42,8 +42,8 @@ pub(crate) struct WritePath {
     /// ignore_zone_limits=1.
     #[arg(help_heading = HEADING, long, value_name = "POLICY[,grace=TIME]", value_parser = checked(OptionKey::Budget))]
     budget: Option<String>,
-    /// Hold writes ahead of the write pointer for their predecessors; or none [default: none; with
-    /// files {park}]
+    /// Hold writes ahead of the write pointer for their predecessors; --park=none holds none
+    /// [default: none; with a file system {park}]
     ///
     /// At most BYTES per zone, until TIME has passed since the zone last advanced; without a value
     /// {park}. With none, such writes fail. Not available in modes direct and zone-lock.
