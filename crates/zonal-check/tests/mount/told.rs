@@ -23,12 +23,12 @@ fn mount_is_found_by_its_device_and_by_directories_in_it() {
             "{name}: {said}"
         );
     }
-    // A log is appended to, which would break an image.
-    let said = program::run(place.home(), "mount d.img m --daemon --log d.img").refused(2);
-    assert!(said.contains("an image; name another file"), "{said}");
     let said = program::run(place.home(), "sync nowhere").refused(1);
     assert!(said.contains("nowhere: no such directory"), "{said}");
     place.zonal("unmount d.img");
+    // A log is appended to, which would break an image.
+    let said = program::run(place.home(), "mount d.img m --daemon --log d.img").refused(2);
+    assert!(said.contains("an image; name another file"), "{said}");
     assert_eq!(mounted.wait().code(), Some(0));
     place.check();
 }
