@@ -180,6 +180,10 @@ pub(super) fn now(device: u64, dir: &Path) -> Option<PathBuf> {
 /// True if a process served a mount that is unmounted, and is about to end.
 pub(super) fn is_ending(pid: u32) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    if line.is_empty() {
+        // It has exited, or is about to close its files: a process gives up its memory first.
+        return true;
+    }
     let mut words = line.split(|byte| *byte == 0);
     let (program, command) = (words.next().unwrap_or_default(), words.next());
     let program = Path::new(OsStr::from_bytes(program)).file_name().unwrap_or_default();
