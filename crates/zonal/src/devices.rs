@@ -40,7 +40,14 @@ fn explained(name: &str, error: NameError) -> Failure {
     };
     let error = match image {
         Some(ImageError::Io { path, source, .. }) if source.kind() == ErrorKind::NotFound => {
+            let is_device = path.starts_with("/dev");
             let path = shown_word(path.as_os_str());
+            if is_device {
+                let error = anyhow::anyhow!(
+                    "{path}: no such device; local drives are not supported yet, see `zonal help devices`"
+                );
+                return Failure { exit: Exit::Device, error };
+            }
             anyhow::anyhow!(
                 "{path}: no such file; `zonal create` creates a drive, and `zonal help devices` lists the names of devices"
             )

@@ -83,7 +83,7 @@ pub(crate) struct Record {
     ///
     /// DIR is created if missing. A run writes at most {flight-records} files, and replaces none.
     /// Conventional zones and mode direct have no write plugs, and therefore no records.
-    #[arg(help_heading = HEADING, long = "record", value_name = "DIR")]
+    #[arg(long = "record", value_name = "DIR")]
     directory: Option<PathBuf>,
 }
 

@@ -182,6 +182,17 @@ fn relative_name_is_the_file_in_the_own_directory() {
 }
 
 #[test]
+fn options_with_a_topic_are_hidden_and_no_others() {
+    let dir = drive();
+    for command in ["bench", "mount", "serve"] {
+        let help = zonal(dir.path(), &format!("{command} --help"));
+        assert!(help.contains("--record <DIR>") && help.contains("`zonal help write-path`"), "{help}");
+        assert!(!help.contains("--qd1-quantum"), "{help}");
+    }
+    assert!(zonal(dir.path(), "help write-path").contains("--qd1-quantum <BYTES,TIME>"));
+}
+
+#[test]
 fn ranges_beyond_the_end_change_nothing() {
     let dir = drive();
     zonal(dir.path(), "finish d --zone 3");
