@@ -71,7 +71,7 @@ pub enum IoCommand {
     Several(Vec<Request>),
     /// Zone report in the host's format.
     Report(ZoneReport, Request),
-    /// Action on all zones that are [affected](Namespace::concerned).
+    /// Action on all zones that are [affected](Namespace::affected_zones).
     AllZones(Op),
 }
 
