@@ -571,7 +571,7 @@
     }
     function tell() {
       if (view.at === null || view.at >= count) return told.replaceChildren();
-      const facts = factsOf(mode, map, view.at).map(pair => pair.filter(text => text !== "").join(pair[0] === CONDITIONS[map.conditions[view.at]] ? ", " : " "));
+      const facts = factsOf(mode, map, view.at).map((pair, i) => pair.filter(text => text !== "").join(i === 0 ? ", " : " "));
       told.replaceChildren(swatch(map.conditions[view.at]), "zone " + number(view.at) + ": " + facts.join("; "));
     }
     function setView(from, to) {

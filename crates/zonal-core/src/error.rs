@@ -319,7 +319,7 @@ pub enum RequestError {
         /// Error of the device.
         error: DeviceError,
     },
-    /// The write was not executed, and every retry failed. The last one wrote nothing.
+    /// The write was not executed, or only its beginning was, and every retry failed.
     #[error("zone {zone}: the write at offset {offset} failed after {rounds} retries: {error}")]
     GaveUp {
         /// The zone.

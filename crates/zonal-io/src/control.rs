@@ -57,7 +57,8 @@ use crate::volume::{PlugStatus, Statistics};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Maximum length of a query in bytes. Known queries have about 20.
+/// Maximum length of a query in bytes. Known queries have fewer than a hundred, apart
+/// from options.
 pub const REQUEST_BYTES_MAX: usize = 4096;
 
 /// Maximum length of an answer accepted by a client: the plugs of two million zones.

@@ -7,7 +7,7 @@ use crate::commands::{
 };
 use crate::defaults::fill_help;
 use crate::topics::TOPICS;
-use crate::value::nearest;
+use crate::value::suggestion;
 use crate::{examples, wrap, write_path};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -255,8 +255,7 @@ pub(crate) fn explained(error: &clap::Error, command: &str) -> String {
         Some((_, instead)) => format!("{unknown}: no such command; {instead}"),
         None => {
             let definition = complete();
-            let hint = nearest(unknown, definition.get_subcommands().map(clap::Command::get_name));
-            let hint = hint.map_or("see `zonal help`".to_owned(), |name| format!("did you mean `{name}`?"));
+            let hint = suggestion(unknown, definition.get_subcommands().map(clap::Command::get_name));
             format!("{unknown}: no such command; {hint}")
         }
     }

@@ -46,7 +46,7 @@
 //! | `NoSlot` | the limit of open or active zones is reached, and nothing in flight will free a slot | finish, close or reset one of the zones that hold the slots; the error names them (`holders`) |
 //! | `NotAtWritePointer`, `PredecessorMissing` | the positional write is not at the write pointer, and no write before it fills the gap | write what is missing first, or append |
 //! | `PredecessorLost` | a write before this positional write was lost; this one was not executed | write again, from `lost_at` on |
-//! | `GaveUp` | the write was not executed, and three retries failed | write again, or treat the device as faulty |
+//! | `GaveUp` | the write was not executed, or only its beginning was, and three retries failed | write again, or treat the device as faulty |
 //! | `TornAppend` | the append failed and left garbage; the zone continues behind it | append again, and skip the garbage when reading |
 //! | `FateUnknown` | the data may be in the zone in whole, in part or not at all; the zone continues at `write_pointer` | read the zone and compare, or write the data again at the write pointer |
 //! | `InPart` | a part of a request that was split failed; all sectors before `sector` are written, later ones may be | [report](Volume::report) the zones, then write the rest |

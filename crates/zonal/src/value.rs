@@ -96,6 +96,12 @@ pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
     edits.filter(|(edits, _)| *edits <= edits_max).min().map(|(_, known)| known)
 }
 
+/// Hint for an unknown word: the known one that may be meant, or the list of all.
+pub(crate) fn suggestion<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    let hint = nearest(name, known).map(|name| format!("did you mean `{name}`?"));
+    hint.unwrap_or_else(|| "see `zonal help`".to_owned())
+}
+
 /// Formats an exact number of bytes in the largest unit that divides it.
 pub(crate) fn human(bytes: u64) -> String {
     const UNITS: [(u32, &str); 4] = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];

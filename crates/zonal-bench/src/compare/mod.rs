@@ -147,19 +147,16 @@ impl ResultsComparison {
         for (dir, works) in
             jobs[0].works().into_iter().zip(jobs[1].works()).map(|((dir, a), (_, b))| (dir, [a, b]))
         {
-            match works.map(|work| work.is_some_and(|work| work.total_ios > 0)) {
-                [true, true] => {}
-                [false, false] => continue,
-                [true, false] => {
-                    self.not_compared.push(format!("{called}: only A has requests to {dir}"));
+            let works = works.map(|work| work.filter(|work| work.total_ios > 0));
+            let (a, b) = match works {
+                [Some(a), Some(b)] => (a, b),
+                [None, None] => continue,
+                [a, _] => {
+                    let side = SIDES[usize::from(a.is_none())];
+                    self.not_compared.push(format!("{called}: only {side} has requests to {dir}"));
                     continue;
                 }
-                [false, true] => {
-                    self.not_compared.push(format!("{called}: only B has requests to {dir}"));
-                    continue;
-                }
-            }
-            let [Some(a), Some(b)] = works else { continue };
+            };
             let figures = self.figures(&format!("{called}, {dir}"), [a, b], failed.contains(&true));
             let modes = modes.map(|mode| mode.map(str::to_owned));
             self.jobs.push(JobComparison { job: label.to_owned(), dir, modes, figures });
@@ -219,12 +216,10 @@ impl JobComparison {
     }
 }
 
+/// Name of a job with the mode of the runs, if they have one.
 fn labelled(label: &str, modes: [Option<&str>; 2]) -> String {
-    match modes {
-        [Some(a), Some(b)] if a != b => format!("{label} ({a}, {b})"),
-        [Some(mode), _] | [_, Some(mode)] => format!("{label} ({mode})"),
-        [None, None] => label.to_owned(),
-    }
+    let mode = modes.into_iter().flatten().next();
+    mode.map_or(label.to_owned(), |mode| format!("{label} ({mode})"))
 }
 
 /// Modes that are compared with each other: of one name; or those of a file that has a single one and another that does too;

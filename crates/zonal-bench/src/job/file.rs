@@ -307,7 +307,8 @@ fn check_blank(option: &Supported, setting: &Setting, value: &str) -> Result<(),
     Ok(())
 }
 
-fn unknown(name: &str, origin: Origin) -> JobError {
+/// Error of an option that is in no table.
+pub(super) fn unknown(name: &str, origin: Origin) -> JobError {
     if origin == Origin::CommandLine && PROGRAM_OPTIONS.contains(&name) {
         return JobError::ProgramOption { origin, name: name.to_owned() };
     }

@@ -2,11 +2,12 @@
 
 use super::environment::Environment;
 use super::error::{JobError, Limit, Origin, excerpt};
-use super::file::JobFile;
+use super::file::{JobFile, unknown};
 use super::include;
 use super::inline;
 use super::lexer::{self, Section, Setting};
 use super::limits::{SECTIONS_MAX, SETTINGS_MAX};
+use super::tables::table_of;
 
 /// Collects the options of a run.
 ///
@@ -58,8 +59,14 @@ impl JobParser {
         S: AsRef<str>,
     {
         let line = inline::read(arguments)?;
-        if line.files.len() > 1 && line.sections.first().is_some_and(Section::is_global) {
-            return Err(JobError::OptionsBeforeFiles);
+        if let Some(global) = line.sections.first().filter(|first| line.files.len() > 1 && first.is_global())
+        {
+            // The value of a mistyped option is taken for a job file.
+            let mistyped = global.settings.iter().find(|setting| table_of(&setting.name).is_none());
+            return Err(match mistyped {
+                Some(setting) => unknown(&setting.name, setting.origin.clone()),
+                None => JobError::OptionsBeforeFiles,
+            });
         }
         self.add(line.sections, Origin::CommandLine)?;
         Ok(line.files)

@@ -12,7 +12,7 @@ pub(crate) const OK: i32 = 0;
 pub(crate) const FAILED: i32 = 1;
 pub(crate) const USAGE: i32 = 2;
 const VERIFY: i32 = 3;
-const DEVICE: i32 = 4;
+pub(crate) const DEVICE: i32 = 4;
 const CLOSED_PIPE: i32 = 141;
 
 /// Directory with a drive `d` of 16 zones of 64 MiB, two of them conventional, with 60 MiB of

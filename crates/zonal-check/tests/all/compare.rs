@@ -1,14 +1,12 @@
 //! Tests of the command `zonal compare`: results of `zonal bench` and in fio's format, exit codes,
 //! and the page.
 
+use crate::cli::{FAILED, USAGE};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 use zonal_check::program::{Said, run};
-
-const FAILED: i32 = 1;
-const USAGE: i32 = 2;
 
 const JOB: &str = "--name=seq --rw=write --zonemode=zbd --iodepth=32 --io_size=64m";
 
@@ -117,8 +115,9 @@ fn page_has_the_figures_and_replaces_no_result_and_no_image() {
     assert!(page.contains(&format!("<data value=\"{iops}\">")), "{iops}");
     assert!(page.contains("iodepth is 32 in A and 4 in B") && !page.contains("<script"));
     run(dir.path(), "create d --size 64M --zone-size 4M").done();
+    fs::hard_link(dir.path().join("a.json"), dir.path().join("linked.html")).unwrap();
     let before = ["a.json", "b.json", "d"].map(|name| fs::read(dir.path().join(name)).unwrap());
-    for report in ["a.json", "./b.json", "d", "missing/page.html", "."] {
+    for report in ["a.json", "./b.json", "linked.html", "d", "missing/page.html", "."] {
         let said = run(dir.path(), &format!("compare a.json b.json --report {report}"));
         assert!(said.code == Some(USAGE) && said.err.lines().count() == 1, "{report}: {said:?}");
     }

@@ -1,22 +1,9 @@
 //! Tests of the command `zonal create`: copies of real drives, and images in several files.
 
+use crate::cli::{DEVICE, USAGE, refused, zonal};
 use assert_cmd::Command;
 use std::fs;
-use std::path::Path;
 use zonal_check::program;
-
-const USAGE: i32 = 2;
-const DEVICE: i32 = 4;
-
-/// Runs a command line that has to succeed; returns its output.
-fn zonal(dir: &Path, line: &str) -> String {
-    String::from_utf8(program::run(dir, line).done()).unwrap()
-}
-
-/// Runs a command line that has to fail with `exit`; returns the error.
-fn refused(dir: &Path, line: &str, exit: i32) -> String {
-    program::run(dir, line).refused(exit)
-}
 
 #[test]
 fn create_like_a_report_makes_the_same_zones() {

@@ -50,7 +50,7 @@
 //! assert_eq!(budget.acquire(b, WriterClass(0), Nanos(0)), Acquired::Wait);
 //! let full = Fill { written: 64, capacity: 64 };
 //! budget.write_ended(a, full);
-//! budget.became(a, ZoneCondition::Full, full);
+//! budget.set_condition(a, ZoneCondition::Full, full);
 //! assert_eq!(budget.next(), Some(BudgetStep::Wake(b)));
 //! budget.write_started(b);
 //! budget.write_ended(b, Fill { written: 8, capacity: 64 });

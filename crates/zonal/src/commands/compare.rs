@@ -5,8 +5,8 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::text::shown_word;
 use anyhow::{Context, anyhow};
 use clap::Args;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
+use std::fs;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::compare::{Results, ResultsComparison};
 
@@ -58,14 +58,7 @@ fn read(path: &Path) -> Result<Results, Failure> {
 }
 
 fn read_text(path: &Path) -> io::Result<String> {
-    // A pipe without a writer would block.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut bytes = Vec::new();
-    if File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)? as u64 > BYTES_MAX {
-        return Err(io::Error::new(ErrorKind::InvalidData, "longer than 256 MiB: not a result file"));
-    }
+    let bytes = results::read_regular(path, BYTES_MAX, "longer than 256 MiB: not a result file")?;
     String::from_utf8(bytes).map_err(|_| io::Error::new(ErrorKind::InvalidData, "not text, so not JSON"))
 }
 

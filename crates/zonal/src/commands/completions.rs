@@ -1,5 +1,6 @@
 //! `zonal completions`: completion scripts, generated from the definitions.
 
+use super::report::STATES;
 use crate::cli;
 use crate::exit::Failure;
 use crate::topics::TOPICS;
@@ -7,6 +8,7 @@ use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap_complete::Shell;
 use std::io::Write;
+use zonal_io::changes::ZoneSetting;
 use zonal_io::image::Profile;
 use zonal_io::volume::WriteMode;
 
@@ -25,18 +27,15 @@ fn offering() -> clap::Command {
 /// Adds the values of an argument that also accepts others, or parses its own.
 fn offer(argument: clap::Arg) -> clap::Arg {
     let modes = || WriteMode::ALL.iter().map(|mode| mode.name().to_owned()).collect();
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let values: Vec<String> = match argument.get_id().as_str() {
         // Paths of images are completed as files.
         "device" => devices(),
         "write_mode" => modes(),
         "profile" => Profile::all().iter().map(|profile| profile.name.to_owned()).collect(),
         "base" => zonal_sim::Profile::names().map(str::to_owned).collect(),
-        "state" => {
-            words(&["empty", "open", "closed", "full", "read-only", "offline", "conventional", "active"])
-        }
+        "state" => STATES.map(str::to_owned).to_vec(),
         "set" if argument.get_value_names().is_some_and(|names| names[0] == "CONDITION") => {
-            words(&["read-only", "offline", "restored"])
+            ZoneSetting::ALL.map(|setting| setting.name().to_owned()).to_vec()
         }
         "set" if argument.get_value_names().is_some_and(|names| names[0].starts_with("MODE")) => modes(),
         "topic" => cli::complete()

@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use crate::topics::TOPICS;
-use crate::value::nearest;
+use crate::value::suggestion;
 use crate::{cli, docs, wrap};
 use clap::Args;
 use std::io::Write;
@@ -33,10 +33,7 @@ pub(crate) fn run(arguments: &Help, out: &mut dyn Write) -> Result<(), Failure> 
             let definition = cli::command();
             let commands = definition.get_subcommands().map(clap::Command::get_name);
             let known = commands.chain(TOPICS.iter().map(|topic| topic.name));
-            let hint = match nearest(name, known) {
-                Some(nearest) => format!("did you mean `{nearest}`?"),
-                None => "see `zonal help`".to_owned(),
-            };
+            let hint = suggestion(name, known);
             Err(Failure::usage(format!("{name}: no such command or topic; {hint}")))
         }
     }

@@ -40,24 +40,22 @@ pub(crate) struct Report {
 /// Conditions selected by one word.
 type States = Vec<ZoneCondition>;
 
+/// Words that [`states`] takes besides the abbreviations and names of conditions.
+pub(super) const STATES: [&str; 8] =
+    ["empty", "open", "closed", "full", "read-only", "offline", "conventional", "active"];
+
 fn states(word: &str) -> Result<States, String> {
     let word = word.to_ascii_lowercase().replace('_', "-");
-    let is_open = word == "open" || word == "active";
-    let conditions = ZoneCondition::ALL.into_iter().filter(|condition| match condition {
-        ZoneCondition::ImpOpen | ZoneCondition::ExpOpen if is_open => true,
-        ZoneCondition::Closed if word == "active" => true,
-        ZoneCondition::NotWp if word == "conventional" => true,
-        ZoneCondition::ReadOnly if word == "read-only" => true,
-        condition => {
-            word == abbreviation(*condition) || word == condition.name().to_lowercase().replace('_', "-")
-        }
-    });
-    let conditions: States = conditions.collect();
+    let is_meant = |condition: &ZoneCondition| match word.as_str() {
+        "open" => condition.is_open(),
+        "active" => condition.is_active(),
+        "conventional" => *condition == ZoneCondition::NotWp,
+        "read-only" => *condition == ZoneCondition::ReadOnly,
+        word => word == abbreviation(*condition) || word == condition.name().to_lowercase().replace('_', "-"),
+    };
+    let conditions: States = ZoneCondition::ALL.into_iter().filter(is_meant).collect();
     match conditions.is_empty() {
-        true => {
-            Err("not a state: empty, open, closed, full, read-only, offline, conventional or active"
-                .to_owned())
-        }
+        true => Err(format!("not a state, which is one of {}", STATES.join(", "))),
         false => Ok(conditions),
     }
 }

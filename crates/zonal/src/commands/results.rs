@@ -6,7 +6,7 @@
 use crate::exit::{Exit, Failure, OrExit};
 use anyhow::{Context, anyhow};
 use std::fs::{File, Metadata};
-use std::io::{ErrorKind, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use zonal_io::image::is_image;
@@ -76,6 +76,24 @@ pub(crate) fn check_page(path: &Path) -> anyhow::Result<()> {
             if found.is_dir() { Ok(()) } else { Err(anyhow!("not in a directory").context(place())) }
         }
         Err(error) => Err(error).with_context(place),
+    }
+}
+
+/// Reads a regular file of at most `max` bytes; `too_long` is the error of a longer one.
+pub(crate) fn read_regular(path: &Path, max: u64, too_long: &str) -> io::Result<Vec<u8>> {
+    // A pipe without a writer would block.
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
+    }
+    read_bounded(File::open(path)?, max, too_long)
+}
+
+/// Reads at most `max` bytes; `too_long` is the error if there are more.
+pub(crate) fn read_bounded(from: impl Read, max: u64, too_long: &str) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    match from.take(max.saturating_add(1)).read_to_end(&mut bytes)? as u64 > max {
+        true => Err(io::Error::new(ErrorKind::InvalidData, too_long)),
+        false => Ok(bytes),
     }
 }
 

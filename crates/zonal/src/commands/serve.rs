@@ -46,7 +46,8 @@ pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4A
 ///
 /// Fronts may be combined. When a front is ready, a line on standard output says so:
 /// `ready nvme-tcp ADDR:PORT NQN nsid=1:zoned`, with `,nsid=2:conventional` if there are
-/// conventional zones, `ready ublk /dev/ublkbN`, or `ready vhost-user-scsi SOCKET`. Ctrl-C or
+/// conventional zones, `ready ublk /dev/ublkbN`, or `ready vhost-user-scsi SOCKET`. The
+/// `nvme connect` command for NVMe/TCP follows on a line of its own. Ctrl-C or
 /// SIGTERM stops the server: the commands at the device complete, everything is flushed, and the
 /// exit code is 0. A second signal ends it at once.
 ///

@@ -1,12 +1,12 @@
 //! `zonal why`: explains a flight record, and replays it.
 
+use super::results::read_regular;
 use crate::exit::Failure;
 use crate::text::{harmless, shown_word};
 use anyhow::{Context, anyhow};
 use clap::Args;
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use zonal_core::DeviceError;
 use zonal_core::plug::Decision;
 use zonal_core::plug::flight::{Call, Fate, Replay, replay};
@@ -44,25 +44,14 @@ Flags:
 
 pub(crate) fn run(arguments: &Why, out: &mut dyn Write) -> Result<(), Failure> {
     let name = || shown_word(arguments.file.as_os_str());
-    let text = read(&arguments.file).with_context(|| format!("{}: cannot read the record", name()))?;
+    let text = read_regular(&arguments.file, BYTES_MAX, "too long for a flight record")
+        .with_context(|| format!("{}: cannot read the record", name()))?;
     let text = String::from_utf8(text).map_err(|_| anyhow!("{}: not a flight record", name()))?;
     let replay = replay(&text).map_err(|error| anyhow!("{}: {error}", name()))?;
     explain(&replay, out)?;
     match &replay.difference {
         None => Ok(writeln!(out, "replay: {} calls, all as recorded", replay.calls.len())?),
         Some(at) => Err(anyhow!("{}: the replay differs from the record: {at}", name()).into()),
-    }
-}
-
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    // A pipe without a writer would block.
-    if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
-    }
-    let mut text = Vec::new();
-    match File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut text)? as u64 {
-        0..=BYTES_MAX => Ok(text),
-        _ => Err(io::Error::new(ErrorKind::InvalidData, "too long for a flight record")),
     }
 }
 

@@ -85,6 +85,8 @@ fn options_before_a_file_are_its_defaults() {
 
     let mut parser = JobParser::new(environment());
     assert_eq!(parser.command_line(["--bs=32k", "t", "u"]).unwrap_err(), JobError::OptionsBeforeFiles);
+    let error = parser.command_line(["--wite-mode", "qd1", "t"]).unwrap_err();
+    assert!(matches!(error, JobError::Unknown { ref name, .. } if name == "wite-mode"), "{error}");
 }
 
 #[test]

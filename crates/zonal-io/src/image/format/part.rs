@@ -240,9 +240,8 @@ mod tests {
         assert_eq!(other.check(&sound), Err(PartError::OtherImage));
         let third = PartHead { index: 1, ..head };
         assert!(matches!(third.check(&sound), Err(PartError::Misplaced { found: 2, expected: 1, .. })));
-        for len in [0, 8, 511, 4096, 4607] {
-            let _ = head.check(&sound[..len]);
+        for len in [0, 8, 511] {
+            assert_eq!(head.check(&sound[..len]), Err(PartError::Foreign), "{len}");
         }
-        assert_eq!(head.check(&[]), Err(PartError::Foreign));
     }
 }

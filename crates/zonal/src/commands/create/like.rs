@@ -9,6 +9,7 @@ mod nvme;
 mod sg;
 mod zbd;
 
+use crate::commands::results::read_bounded;
 use anyhow::{Context, Error, Result, anyhow, bail, ensure};
 use std::fmt;
 use std::fs::File;
@@ -49,18 +50,12 @@ pub(super) struct Drive {
 pub(super) fn read(file: &Path, block: Option<u32>) -> Result<Drive> {
     let is_stdin = file.as_os_str() == "-";
     let name = if is_stdin { "standard input".to_owned() } else { file.display().to_string() };
-    let bytes = if is_stdin { read_all(io::stdin()) } else { File::open(file).and_then(read_all) };
+    let read =
+        |from: &mut dyn Read| read_bounded(from, REPORT_BYTES_MAX, "longer than 512 MiB: not a zone report");
+    let bytes =
+        if is_stdin { read(&mut io::stdin()) } else { File::open(file).and_then(|mut file| read(&mut file)) };
     let bytes = bytes.with_context(|| name.clone())?;
     parse(&bytes, block).with_context(|| name)
-}
-
-fn read_all(file: impl Read) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    file.take(REPORT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > REPORT_BYTES_MAX {
-        return Err(io::Error::other("longer than 512 MiB: not a zone report"));
-    }
-    Ok(bytes)
 }
 
 /// Parses a report.

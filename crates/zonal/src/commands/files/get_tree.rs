@@ -67,7 +67,7 @@ impl<'a> GetTree<'a> {
     /// `target`, which is created if missing.
     pub(super) fn get(mut self, ino: u64, target: &Path) -> Result<(), Failure> {
         let name = || shown(target.as_os_str().as_bytes());
-        self.journey.expect_tree(&self.opened.fs, ino);
+        self.journey.expect_tree(&self.opened.fs, ino)?;
         match std::fs::create_dir(target) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(anyhow::Error::new(error).context(name()).into());

@@ -51,11 +51,36 @@ impl Journey {
         Journey::begin(what, "files copied until then are complete")
     }
 
-    /// Sets the total of the progress line to the size of the files below a directory.
-    pub(super) fn expect_tree(&self, fs: &FileSystem, ino: u64) {
-        if self.progress.is_wanted() {
-            self.progress.expect(tree_bytes(fs, ino));
+    /// Bytes of the regular files below a directory. Files that cannot be read count as 0.
+    fn tree_bytes(&self, fs: &FileSystem, directory: u64) -> Result<u64, Failure> {
+        let mut todo = vec![directory];
+        let mut seen = HashSet::new();
+        let mut sum = 0;
+        while let Some(directory) = todo.pop() {
+            self.check()?;
+            if !seen.insert(directory) {
+                continue;
+            }
+            for (_, ino) in entries(fs, directory).unwrap_or_default() {
+                match fs.attributes(ino) {
+                    Ok(there) if there.kind == FileKind::Directory => todo.push(ino),
+                    Ok(there) if there.kind == FileKind::File => sum += there.size,
+                    _ => {}
+                }
+            }
         }
+        Ok(sum)
+    }
+
+    /// Sets the total of the progress line to the size of the files below a directory.
+    ///
+    /// # Errors
+    /// If a signal ends the walk.
+    pub(super) fn expect_tree(&self, fs: &FileSystem, ino: u64) -> Result<(), Failure> {
+        if self.progress.is_wanted() {
+            self.progress.expect(self.tree_bytes(fs, ino)?);
+        }
+        Ok(())
     }
 
     /// Fails once a signal has arrived.
@@ -136,24 +161,4 @@ impl Journey {
         };
         Err(Failure { exit, error })
     }
-}
-
-/// Bytes of the regular files below a directory. Files that cannot be read count as 0.
-fn tree_bytes(fs: &FileSystem, directory: u64) -> u64 {
-    let mut todo = vec![directory];
-    let mut seen = HashSet::new();
-    let mut sum = 0;
-    while let Some(directory) = todo.pop() {
-        if !seen.insert(directory) {
-            continue;
-        }
-        for (_, ino) in entries(fs, directory).unwrap_or_default() {
-            match fs.attributes(ino) {
-                Ok(there) if there.kind == FileKind::Directory => todo.push(ino),
-                Ok(there) if there.kind == FileKind::File => sum += there.size,
-                _ => {}
-            }
-        }
-    }
-    sum
 }

@@ -51,17 +51,13 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     }
     // `a/.` stands for the contents of the directory `a`.
     let is_content = file == "." || file.as_bytes().ends_with(b"/.");
+    let nameless = || Failure::usage(format!("{}: no file name; append one to the path", shown_word(path)));
     let own_name = if is_input || is_content { None } else { Path::new(file).file_name() };
     if path.as_bytes().ends_with(b"/") {
         match own_name {
             Some(own_name) => names.push(own_name.as_bytes()),
             None if *recursive && is_content => {}
-            None => {
-                return Err(Failure::usage(format!(
-                    "{}: no file name; append one to the path",
-                    shown_word(path)
-                )));
-            }
+            None => return Err(nameless()),
         }
     }
     let source = if is_input { None } else { Some(Path::new(file)) };
@@ -76,10 +72,7 @@ pub(crate) fn run(arguments: &Put) -> Result<(), Failure> {
     }
     let Some((name, directories)) = names.split_last().filter(|_| !is_directory) else {
         let (Some(source), true) = (source, is_directory) else {
-            return Err(Failure::usage(format!(
-                "{}: no file name; append one to the path",
-                shown_word(path)
-            )));
+            return Err(nameless());
         };
         let opened = on.open()?;
         let made = names.iter().try_fold(ROOT, |at, name| enter(&opened, at, name, 0o755));

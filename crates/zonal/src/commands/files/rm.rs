@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use zonal_fs::format::FileKind;
 use zonal_fs::{FsError, ROOT};
 
-/// Remove files, or with -r directories, from a file system
+/// Remove files and empty directories, or with -r whole directories
 ///
 /// The command stops at the first error. Files removed before it stay removed.
 #[derive(Args, Debug)]
@@ -35,10 +35,11 @@ pub(crate) fn run(arguments: &Rm) -> Result<(), Failure> {
     if named.iter().any(|(_, names)| names.is_empty()) {
         return Err(Failure::usage("the root directory cannot be removed; name what is in it"));
     }
-    // As rm does: `DIR/.` is nearly always a mistake for what is in DIR.
-    if let Some(path) = paths.iter().find(|path| {
-        path.as_bytes().trim_ascii_end().split(|b| *b == b'/').rfind(|n| !n.is_empty()) == Some(b".")
-    }) {
+    // As rm does: `DIR/.` is nearly always a mistake for the contents of DIR.
+    let is_dot = |path: &&OsString| {
+        path.as_bytes().split(|byte| *byte == b'/').rfind(|name| !name.is_empty()) == Some(b".")
+    };
+    if let Some(path) = paths.iter().find(is_dot) {
         return Err(Failure::usage(format!(
             "{}: refusing to remove '.'; name the directory",
             shown_word(path)
@@ -51,7 +52,7 @@ pub(crate) fn run(arguments: &Rm) -> Result<(), Failure> {
         let parent = directories.iter().try_fold(ROOT, |at, name| opened.fs.lookup(at, name));
         removed = match parent.and_then(|parent| remove(&opened, parent, name, *recursive)) {
             Err(FsError::NotFound) if *force => Ok(()),
-            Err(FsError::IsDirectory | FsError::NotEmpty) if !recursive => Err(anyhow::anyhow!(
+            Err(FsError::NotEmpty) if !recursive => Err(anyhow::anyhow!(
                 "{}: directory not empty; use -r to remove it with its contents",
                 shown_word(path)
             )

@@ -23,7 +23,8 @@ pub(super) fn parse(text: &str) -> Result<Listing> {
             if let Some(open) = open {
                 return Err(open.unfinished());
             }
-            open = Some(Paragraph { place, kind: kind_named(name).map_err(fault)?, ..Paragraph::default() });
+            let kind = kind_named(name).map_err(fault)?;
+            open = Some(Paragraph { place, kind, condition: None, size: None, start: None });
         } else if let Some(paragraph) = &mut open {
             if let Some(name) = value(line, "zone condition:") {
                 paragraph.condition = Some(condition_named(name).map_err(fault)?);
@@ -55,18 +56,6 @@ struct Paragraph {
     condition: Option<ZoneCondition>,
     size: Option<u64>,
     start: Option<u64>,
-}
-
-impl Default for Paragraph {
-    fn default() -> Paragraph {
-        Paragraph {
-            place: Place::Line(0),
-            kind: ZoneType::SequentialWriteRequired,
-            condition: None,
-            size: None,
-            start: None,
-        }
-    }
 }
 
 impl Paragraph {

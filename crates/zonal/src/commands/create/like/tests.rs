@@ -272,6 +272,12 @@ fn contradictions_are_refused_with_their_line() {
         (BLKZONE, "[type: 2(SEQ_WRITE_REQUIRED)]", "", "line 3: not a complete line"),
         (NVME, "State: 0x30", "State: 0x50", "line 4: an inactive zone"),
         (NVME, "WP: 0x10001", "WP: 0x16200", "line 4: the write pointer is at the end"),
+        (
+            BLKZONE,
+            "  start: 0x000000000,",
+            "Found 9 zones from 0x0\n  start: 0x000000000,",
+            "lists 8 of 9 zones",
+        ),
         (NVME, "nr_zones: 7", "nr_zones: 8", "lists 7 of 8 zones"),
         (NVME, "SLBA: 0x8000 ", "SLBA: 0      ", "line 3: the zone is not behind"),
         (NVME_NAMES, "State: EMPTY", "State: Unknown State", "line 3: unknown zone state"),

@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &Tar, out: &mut dyn Write) -> Result<(), Failure> {
         if opened.fs.attributes(ino).map_err(|e| failed(path, e))?.kind != FileKind::Directory {
             return Err(failed(path, FsError::NotDirectory));
         }
-        journey.expect_tree(&opened.fs, ino);
+        journey.expect_tree(&opened.fs, ino)?;
         write::archive(&opened, ino, out, &mut journey)?;
         return journey.end();
     }
