@@ -274,7 +274,7 @@ fn contradictions_are_refused_with_their_line() {
         (NVME, "WP: 0x10001", "WP: 0x16200", "line 4: the write pointer is at the end"),
         (
             BLKZONE,
-            "  start: 0x000000000,",
+            "start: 0x000000000,",
             "Found 9 zones from 0x0\n  start: 0x000000000,",
             "lists 8 of 9 zones",
         ),
