@@ -100,7 +100,7 @@ pub struct DeviceInfo {
 pub struct HostTime {
     /// To submit a command and process its completion, in nanoseconds.
     pub command: u64,
-    /// Additional time with a scheduler, as in mode `zone-lock`, in nanoseconds.
+    /// Additional time with a scheduler, also that of mode `zone-lock`, in nanoseconds.
     pub scheduler: u64,
 }
 

@@ -10,7 +10,7 @@ use zonal_fs::space::open::OPEN_DEFAULT;
 use zonal_io::image::{BLOCK_DEFAULT, ZONE_SIZE_DEFAULT};
 use zonal_io::volume::{BudgetOptions, FLIGHT_RECORDS_MAX, OptionKey, VolumeOptions, size_text, time_text};
 
-fn values() -> [(&'static str, String); 16] {
+fn values() -> [(&'static str, String); 17] {
     let volume = VolumeOptions::default();
     // A unit has a header of one block.
     let unit = u64::from(DATA_BLOCKS_MAX + 1) * u64::from(BLOCK_BYTES);
@@ -20,6 +20,7 @@ fn values() -> [(&'static str, String); 16] {
         ("{qd1-quantum}", volume.text(OptionKey::Qd1Quantum)),
         ("{window}", volume.text(OptionKey::Window)),
         ("{nr-requests}", volume.text(OptionKey::NrRequests)),
+        ("{scheduler}", volume.text(OptionKey::Scheduler)),
         ("{flight-records}", FLIGHT_RECORDS_MAX.to_string()),
         ("{dirty}", size_text(zonal_fs::MountOptions::default().dirty_bytes)),
         ("{unit}", size_text(unit)),

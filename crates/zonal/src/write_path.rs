@@ -10,7 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use zonal_io::volume::{
-    FLIGHT_RECORDS_MAX, OptionChanges, OptionKey, SetBy, Volume, VolumeOptions, WriteMode,
+    FLIGHT_RECORDS_MAX, OptionChanges, OptionKey, SchedulerKind, SetBy, Volume, VolumeOptions, WriteMode,
 };
 
 /// Heading of these options. It marks them as described in the topic `zonal help write-path`.
@@ -61,6 +61,13 @@ pub(crate) struct WritePath {
     /// In mode zone-lock, maximum requests in the scheduler; others wait [default: {nr-requests}]
     #[arg(help_heading = HEADING, long, value_name = "N", value_parser = checked(OptionKey::NrRequests))]
     nr_requests: Option<String>,
+    /// Order in which commands wait for a full device queue [default: {scheduler}]
+    ///
+    /// none: in order of arrival. mq-deadline: sorted by address, reads first, with deadlines, as by
+    /// the scheduler of that name in Linux. The writes of a zone keep their order. Mode zone-lock has
+    /// a scheduler of its own.
+    #[arg(help_heading = HEADING, long, value_name = "NAME", value_parser = SchedulerKind::ALL.map(SchedulerKind::name))]
+    scheduler: Option<String>,
     /// Ignore the options kept for the device by `zonal mode --keep`
     #[arg(help_heading = HEADING, long)]
     no_kept: bool,
@@ -153,6 +160,7 @@ impl WritePath {
             (OptionKey::Qd1Quantum, &self.qd1_quantum),
             (OptionKey::Window, &self.window),
             (OptionKey::NrRequests, &self.nr_requests),
+            (OptionKey::Scheduler, &self.scheduler),
         ];
         for (key, text) in texts {
             if let Some(text) = text {

@@ -15,15 +15,16 @@ const USAGE: i32 = 2;
 const DEVICE: i32 = 4;
 
 /// Every option, with a value other than the default.
-const ALL: &str = "--no-merge --force-mode --budget wait,grace=50ms --park=2M,30ms --qd1-quantum 1M,2ms --window 7 --nr-requests 9";
+const ALL: &str = "--no-merge --force-mode --budget wait,grace=50ms --park=2M,30ms --qd1-quantum 1M,2ms --window 7 --nr-requests 9 --scheduler mq-deadline";
 
 /// The options of [`ALL`] as reported by `zonal mode`.
-const TOLD: [(&str, &str); 7] = [
+const TOLD: [(&str, &str); 8] = [
     ("merge", "no"),
     ("qd1_quantum", "1M,2ms"),
     ("window", "7"),
     ("force", "yes"),
     ("nr_requests", "9"),
+    ("scheduler", "mq-deadline"),
     ("budget", "wait,grace=50ms"),
     ("park", "2M,30ms"),
 ];
@@ -128,14 +129,19 @@ fn running_process_changes_all_options_but_the_budget() {
     let before = json(dir.path(), "mode d --json");
     assert_eq!(option(&before, "window"), pair("255", "default"));
     assert_eq!(option(&before, "park"), pair("none", "default"));
-    let line = "mode d --set window=5 --set merge=no --set qd1_quantum=0 --set park=1M,10ms --set nr_requests=3 --set qd1";
+    let line = "mode d --set window=5 --set merge=no --set qd1_quantum=0 --set park=1M,10ms --set nr_requests=3 --set scheduler=mq-deadline --set qd1";
     let text = run(dir.path(), line);
     assert!(text.starts_with("qd1: set while running\n"), "{text}");
     assert!(text.contains("  window       5                  set while running\n"), "{text}");
     let after = json(dir.path(), "mode d --json");
-    for (name, value) in
-        [("window", "5"), ("merge", "no"), ("qd1_quantum", "0"), ("park", "1M,10ms"), ("nr_requests", "3")]
-    {
+    for (name, value) in [
+        ("window", "5"),
+        ("merge", "no"),
+        ("qd1_quantum", "0"),
+        ("park", "1M,10ms"),
+        ("nr_requests", "3"),
+        ("scheduler", "mq-deadline"),
+    ] {
         assert_eq!(option(&after, name), pair(value, "set while running"), "{name}");
     }
     assert_eq!(option(&after, "force"), pair("no", "default"));

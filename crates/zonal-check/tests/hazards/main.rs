@@ -20,6 +20,7 @@ mod pointer;
 mod progress;
 mod qd1;
 mod recovery;
+mod scheduler;
 mod table;
 mod torn;
 mod zone_lock;
@@ -34,7 +35,7 @@ use zonal_core::{
     DeviceError, Geometry, Op, RequestError, Sector, Sectors, ZoneCondition, ZoneError, ZoneIndex,
 };
 use zonal_io::device::{DeviceInfo, Output};
-use zonal_io::volume::{Request, VolumeOptions, WriteMode};
+use zonal_io::volume::{Request, SchedulerKind, VolumeOptions, WriteMode};
 
 /// Modes that send writes through plugs.
 const PLUGGED: [WriteMode; 2] = [WriteMode::PerZone, WriteMode::Append];

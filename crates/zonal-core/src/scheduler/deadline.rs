@@ -164,6 +164,14 @@ impl<T> Scheduler<T> {
         self.writes.remove_range(sectors).into_iter().flat_map(|entry| entry.parts).collect()
     }
 
+    /// Removes the requests that match, reads first, each direction in ascending order of address.
+    /// Merged requests match as one, by the part with the lowest address.
+    pub fn remove_if(&mut self, fits: impl Fn(&T) -> bool) -> Vec<T> {
+        let mut removed = self.reads.remove_if(&fits);
+        removed.extend(self.writes.remove_if(&fits));
+        removed.into_iter().flat_map(|entry| entry.parts).collect()
+    }
+
     /// Compares the order by address with the order by arrival.
     ///
     /// # Errors

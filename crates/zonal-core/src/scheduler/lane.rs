@@ -145,6 +145,13 @@ impl<T> Lane<T> {
         keys.into_iter().map(|key| self.remove(key)).collect()
     }
 
+    /// Removes all entries whose first part matches, in ascending order of address.
+    pub fn remove_if(&mut self, fits: impl Fn(&T) -> bool) -> Vec<Entry<T>> {
+        let matching = self.sorted.iter().filter(|(_, entry)| fits(entry.parts.first()));
+        let keys: Vec<Key> = matching.map(|(&key, _)| key).collect();
+        keys.into_iter().map(|key| self.remove(key)).collect()
+    }
+
     /// Compares both orders.
     pub fn check(&self) -> Result<(), String> {
         let sorted: BTreeMap<Arrival, u64> =

@@ -23,6 +23,7 @@ use super::channel::TURN_MAX;
 use super::counters::Counter;
 use super::pending::PendingRequest;
 use super::submit::{Route, take_one};
+use super::terms::scheduler_limits;
 use super::turn::Turn;
 use crate::device::{Context, DeviceInfo};
 use crate::pending::Scheduled;
@@ -30,8 +31,8 @@ use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use zonal_core::plug::{Admission, Word, WriteKind};
-use zonal_core::scheduler::{Dispatched, Limits, Options, Scheduler};
-use zonal_core::{Geometry, Nanos, Op, Sector, Sectors, ZoneIndex};
+use zonal_core::scheduler::{Dispatched, Options, Scheduler};
+use zonal_core::{Geometry, Nanos, Op, Sector, ZoneIndex};
 
 /// Default number of tags: that of a scheduler in the Linux block layer over a queue of 128.
 pub(super) const NR_REQUESTS: u32 = 256;
@@ -63,13 +64,8 @@ struct FrontState {
 
 impl Front {
     pub(super) fn new(info: &DeviceInfo, alarm: Arc<Alarm>) -> Arc<Front> {
-        let limits = Limits {
-            zone_size: info.geometry.zone_size(),
-            sectors_max: Sectors(info.command_sectors_max.into()),
-            rotational: info.rotational,
-        };
         let state = FrontState {
-            scheduler: Scheduler::new(Options::default(), limits),
+            scheduler: Scheduler::new(Options::default(), scheduler_limits(info)),
             outside: VecDeque::new(),
             tags_used: 0,
             locked: HashMap::new(),

@@ -101,7 +101,7 @@ impl Volume {
                 turn.notify(self);
             }
             kind => {
-                self.stalled.push_back(queue, Context(kind));
+                self.stalled.push(&self.terms, now, queue, Context(kind));
                 // The queue may have drained meanwhile, in a poll that did not see this command.
                 self.alarm.ring();
             }

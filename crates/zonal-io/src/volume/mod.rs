@@ -91,7 +91,8 @@ pub use inbox::Inbox;
 pub use listing::{Condition, PlugStatus};
 pub use mode::{SWITCHED, SwitchError, UnknownMode, WriteMode};
 pub use options::{
-    OptionChanges, OptionError, OptionKey, SetBy, Setters, VolumeOptions, parse_time, size_text, time_text,
+    OptionChanges, OptionError, OptionKey, SchedulerKind, SetBy, Setters, VolumeOptions, parse_time,
+    size_text, time_text,
 };
 pub use part::{Part, PartKind, PartStatistics};
 use pending::PendingRequest;
@@ -506,7 +507,8 @@ impl Volume {
         progress
     }
 
-    /// Resubmits commands refused by a full queue, in order, until the device refuses one again.
+    /// Resubmits commands refused by a full queue, in the order of the scheduler if there is one,
+    /// until the device refuses one again.
     fn retry_stalled(&self, now: Nanos) -> Progress {
         let mut progress = Progress::None;
         if self.stalled.is_empty() {
@@ -519,7 +521,7 @@ impl Volume {
         }
         for queue in 0..self.terms.info.queues {
             for _ in 0..self.stalled.len_of(queue) {
-                let Some(context) = self.stalled.pop(queue) else { break };
+                let Some(context) = self.stalled.pop(&self.terms, now, queue) else { break };
                 let mut slot = Some(context);
                 let on_its_way = self.issuing_zone(&slot);
                 let submitted = self.offer(now, queue, &mut slot);

@@ -52,6 +52,8 @@ pub struct VolumeOptions {
     /// Requests that may wait in the scheduler of mode `zone-lock` or be at the device. More wait
     /// outside.
     pub nr_requests: u32,
+    /// Order in which commands wait for room in the device's queues.
+    pub scheduler: SchedulerKind,
     /// Enforcement of the drive's limits of open and active zones; `None`: left to the drive. By
     /// default, idle zones are closed when others need their slots. Drives without limits and mode
     /// `direct` have no budget.
@@ -78,6 +80,8 @@ zonal_core::setters! {
     with_force force: bool;
     /// Requests that may wait in the scheduler of mode `zone-lock` or be at the device.
     with_nr_requests nr_requests: u32;
+    /// Order in which commands wait for room in the device's queues.
+    with_scheduler scheduler: SchedulerKind;
     /// Enforcement of the drive's limits of open and active zones.
     with_budget budget: impl Into<Option<BudgetOptions>>;
     /// Limits for parking positional writes ahead of their zone's write pointer.
@@ -95,6 +99,7 @@ impl Default for VolumeOptions {
             window: WINDOW,
             force: false,
             nr_requests: NR_REQUESTS,
+            scheduler: SchedulerKind::None,
             budget: Some(BudgetOptions::default()),
             park: Some(ParkOptions::default()),
             setters: Setters::default(),
@@ -124,6 +129,7 @@ impl VolumeOptions {
             OptionKey::Window => self.window.to_string(),
             OptionKey::Force => yes(self.force),
             OptionKey::NrRequests => self.nr_requests.to_string(),
+            OptionKey::Scheduler => self.scheduler.name().to_owned(),
             OptionKey::Budget => self.budget.map_or_else(none, budget_text),
             OptionKey::Park => self.park.map_or_else(none, park_text),
         }
@@ -146,6 +152,8 @@ pub enum OptionKey {
     Force,
     /// [`VolumeOptions::nr_requests`].
     NrRequests,
+    /// [`VolumeOptions::scheduler`].
+    Scheduler,
     /// [`VolumeOptions::budget`].
     Budget,
     /// [`VolumeOptions::park`].
@@ -154,13 +162,14 @@ pub enum OptionKey {
 
 impl OptionKey {
     /// All options.
-    pub const ALL: [OptionKey; 8] = [
+    pub const ALL: [OptionKey; 9] = [
         OptionKey::Mode,
         OptionKey::Merge,
         OptionKey::Qd1Quantum,
         OptionKey::Window,
         OptionKey::Force,
         OptionKey::NrRequests,
+        OptionKey::Scheduler,
         OptionKey::Budget,
         OptionKey::Park,
     ];
@@ -174,6 +183,7 @@ impl OptionKey {
             OptionKey::Window => "window",
             OptionKey::Force => "force",
             OptionKey::NrRequests => "nr_requests",
+            OptionKey::Scheduler => "scheduler",
             OptionKey::Budget => "budget",
             OptionKey::Park => "park",
         }
@@ -202,6 +212,41 @@ impl FromStr for OptionKey {
             OptionError::Unknown { name: name.to_owned(), nearest: nearest(name, &known) }
         };
         OptionKey::ALL.into_iter().find(|key| key.name() == name).ok_or_else(unknown)
+    }
+}
+
+/// Order in which commands wait for room in the device's queues, between the plugs and the device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+#[repr(u8)]
+pub enum SchedulerKind {
+    /// In order of arrival.
+    #[default]
+    None,
+    /// Sorted by address, with deadlines, reads first: the scheduler of
+    /// [`zonal_core::scheduler`]. The writes of a zone keep their order. Commands wait, and are
+    /// sorted, only while the device's queue is full.
+    MqDeadline,
+}
+
+impl SchedulerKind {
+    /// All schedulers, each at its place in the enum.
+    pub const ALL: [SchedulerKind; 2] = [SchedulerKind::None, SchedulerKind::MqDeadline];
+
+    /// Name, that of Linux.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SchedulerKind::None => "none",
+            SchedulerKind::MqDeadline => "mq-deadline",
+        }
+    }
+}
+
+impl FromStr for SchedulerKind {
+    type Err = String;
+    fn from_str(name: &str) -> Result<SchedulerKind, String> {
+        let found = SchedulerKind::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| format!("unknown scheduler {name:?}; there are none and mq-deadline"))
     }
 }
 
@@ -269,6 +314,8 @@ pub struct OptionChanges {
     pub force: Option<bool>,
     /// [`VolumeOptions::nr_requests`].
     pub nr_requests: Option<u32>,
+    /// [`VolumeOptions::scheduler`].
+    pub scheduler: Option<SchedulerKind>,
     /// [`VolumeOptions::budget`].
     pub budget: Option<Option<BudgetOptions>>,
     /// [`VolumeOptions::park`].
@@ -297,6 +344,7 @@ impl OptionChanges {
             OptionKey::Window => self.window = Some(parse_number(text, IN_FLIGHT_MAX)?),
             OptionKey::Force => self.force = Some(parse_yes(text)?),
             OptionKey::NrRequests => self.nr_requests = Some(parse_number(text, NR_REQUESTS_MAX)?),
+            OptionKey::Scheduler => self.scheduler = Some(text.parse()?),
             OptionKey::Budget => self.budget = Some(or_none(text, parse_budget)?),
             OptionKey::Park => self.park = Some(or_none(text, parse_park)?),
         }
@@ -312,6 +360,7 @@ impl OptionChanges {
             OptionKey::Window => self.window.is_some(),
             OptionKey::Force => self.force.is_some(),
             OptionKey::NrRequests => self.nr_requests.is_some(),
+            OptionKey::Scheduler => self.scheduler.is_some(),
             OptionKey::Budget => self.budget.is_some(),
             OptionKey::Park => self.park.is_some(),
         }
@@ -343,6 +392,7 @@ impl OptionChanges {
             window: self.window.or(below.window),
             force: self.force.or(below.force),
             nr_requests: self.nr_requests.or(below.nr_requests),
+            scheduler: self.scheduler.or(below.scheduler),
             budget: self.budget.or(below.budget),
             park: self.park.or(below.park),
         }
@@ -356,6 +406,7 @@ impl OptionChanges {
         options.window = self.window.unwrap_or(options.window);
         options.force = self.force.unwrap_or(options.force);
         options.nr_requests = self.nr_requests.unwrap_or(options.nr_requests);
+        options.scheduler = self.scheduler.unwrap_or(options.scheduler);
         options.budget = self.budget.unwrap_or(options.budget);
         options.park = self.park.unwrap_or(options.park);
         self.keys().for_each(|key| options.setters.set(key, by));
@@ -392,7 +443,7 @@ impl fmt::Display for OptionChanges {
 #[non_exhaustive]
 pub enum OptionError {
     /// There is no option of this name.
-    #[error("unknown option {name:?}{}; there are mode, merge, qd1_quantum, window, force, nr_requests, budget and park",
+    #[error("unknown option {name:?}{}; there are mode, merge, qd1_quantum, window, force, nr_requests, scheduler, budget and park",
         .nearest.map(|known| format!(", did you mean {known}?")).unwrap_or_default())]
     Unknown {
         /// The name.
@@ -531,7 +582,7 @@ mod tests {
     #[test]
     fn options_text_reads_back_as_the_same_options() {
         for text in [
-            "mode=qd1 merge=no qd1_quantum=256M,350ms window=16 force=yes nr_requests=8 budget=wait,grace=50ms park=1M,1s",
+            "mode=qd1 merge=no qd1_quantum=256M,350ms window=16 force=yes nr_requests=8 scheduler=mq-deadline budget=wait,grace=50ms park=1M,1s",
             "merge=yes qd1_quantum=0 budget=none park=none",
             "qd1_quantum=0,1us park=512,1ns",
             "",
@@ -554,6 +605,7 @@ mod tests {
             ("window=256", "from 1 to 255"),
             ("nr_requests=65537", "from 1 to 65536"),
             ("mode=fast", "unknown write mode"),
+            ("scheduler=bfq", "there are none and mq-deadline"),
             ("merge=maybe", "neither yes nor no"),
             ("park=1M", "as in 1M,1s"),
             ("park=1M,", "invalid time"),

@@ -9,7 +9,7 @@
 //! for them.
 
 use super::mode::{SwitchError, WriteMode};
-use super::options::{OptionChanges, OptionKey, SetBy, Setters, VolumeOptions};
+use super::options::{OptionChanges, OptionKey, SchedulerKind, SetBy, Setters, VolumeOptions};
 use super::token::Qd1Quantum;
 use super::{BudgetOptions, DeviceInfo, Volume};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -41,6 +41,7 @@ pub(super) struct Settings {
     park_sectors_max: AtomicU32,
     park_nanos: AtomicU64,
     nr_requests: AtomicU32,
+    scheduler: AtomicU8,
     setters: [AtomicU8; OptionKey::ALL.len()],
     /// Largest command of merged writes, if merging is on.
     command_sectors_max: u32,
@@ -60,6 +61,7 @@ impl Settings {
             park_sectors_max: AtomicU32::new(park.sectors_max),
             park_nanos: AtomicU64::new(park.time.0),
             nr_requests: AtomicU32::new(options.nr_requests.max(1)),
+            scheduler: AtomicU8::new(options.scheduler as u8),
             setters: OptionKey::ALL.map(|key| AtomicU8::new(options.setters.of(key) as u8)),
             command_sectors_max: info.command_sectors_max,
             budget: options.budget,
@@ -99,6 +101,11 @@ impl Settings {
         self.nr_requests.load(Relaxed)
     }
 
+    /// Scheduler between the plugs and the device.
+    pub(super) fn scheduler(&self) -> SchedulerKind {
+        SchedulerKind::ALL[usize::from(self.scheduler.load(Relaxed))]
+    }
+
     /// Puts a changed window into force. Called while every zone is quiet.
     pub(super) fn adopt_window(&self) {
         match self.window_next.swap(0, Relaxed) {
@@ -120,6 +127,9 @@ impl Settings {
         }
         if let Some(tags) = changes.nr_requests {
             self.nr_requests.store(tags.max(1), Relaxed);
+        }
+        if let Some(scheduler) = changes.scheduler {
+            self.scheduler.store(scheduler as u8, Relaxed);
         }
         match changes.park {
             Some(Some(park)) => {
@@ -150,6 +160,7 @@ impl Volume {
             window: settings.window(),
             force: settings.is_forced(),
             nr_requests: settings.nr_requests(),
+            scheduler: settings.scheduler(),
             budget: settings.budget.filter(|_| self.slots.are_counted()),
             park: Some(settings.park()).filter(|park| park.sectors_max > 0),
             setters,

@@ -1,17 +1,82 @@
-//! Commands refused by a full device queue, waiting for room in order, by queue.
+//! Commands refused by a full device queue, waiting for room, by queue.
 //!
 //! Their plugs count them as in flight, so decisions made for them stay valid. While a queue has
 //! stalled commands, new commands for it line up behind them: otherwise a zone with a long queue of
 //! its own would take every free entry.
+//!
+//! Without a scheduler they leave in order of arrival. With one, reads and writes are sorted by
+//! address with deadlines, as the block layer of Linux sorts what its plugs have issued and the
+//! drive has no tag for yet. Other commands, and one that the device has refused again, go first.
+//! The writes of one zone leave in ascending order of address and appends in order of arrival, so
+//! the order that mode `pipelined` needs is kept. Nothing is merged here.
 
+use super::options::SchedulerKind;
+use super::terms::{Terms, scheduler_limits};
 use crate::device::Context;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 use std::collections::VecDeque;
+use zonal_core::Nanos;
+use zonal_core::scheduler::{Options, Scheduler};
 
 pub(super) struct Stalled {
     /// Total over all queues; the only field that the hot path reads.
     len: AtomicUsize,
-    queues: Box<[Mutex<VecDeque<Context>>]>,
+    queues: Box<[Mutex<Line>]>,
+}
+
+/// Stalled commands of one queue.
+#[derive(Default)]
+struct Line {
+    /// Without a scheduler all of them; otherwise those that go first.
+    first: VecDeque<Context>,
+    scheduler: Option<Scheduler<Context>>,
+}
+
+impl Line {
+    fn len(&self) -> usize {
+        self.first.len() + self.scheduler.as_ref().map_or(0, Scheduler::len)
+    }
+
+    fn push(&mut self, terms: &Terms, now: Nanos, context: Context) {
+        self.adopt(terms, now);
+        self.place(terms, now, context);
+    }
+
+    fn pop(&mut self, terms: &Terms, now: Nanos) -> Option<Context> {
+        self.adopt(terms, now);
+        self.next(now)
+    }
+
+    fn place(&mut self, terms: &Terms, now: Nanos, context: Context) {
+        let Some(scheduler) = &mut self.scheduler else { return self.first.push_back(context) };
+        match terms.sorted(context) {
+            Ok(request) => {
+                scheduler.insert(now, request);
+            }
+            Err(context) => self.first.push_back(context),
+        }
+    }
+
+    fn next(&mut self, now: Nanos) -> Option<Context> {
+        self.first.pop_front().or_else(|| {
+            let dispatched = self.scheduler.as_mut()?.dispatch(now, |_| false)?;
+            dispatched.parts.into_iter().next()
+        })
+    }
+
+    /// Puts a change of the scheduler into force. What waits is moved: into a scheduler with new
+    /// deadlines, out of one in the order in which it would have left.
+    fn adopt(&mut self, terms: &Terms, now: Nanos) {
+        let wanted = terms.scheduler() == SchedulerKind::MqDeadline;
+        if wanted == self.scheduler.is_some() {
+            return;
+        }
+        let scheduler = wanted.then(|| Scheduler::new(Options::default(), scheduler_limits(&terms.info)));
+        let mut before = std::mem::replace(self, Line { first: VecDeque::new(), scheduler });
+        while let Some(context) = before.next(now) {
+            self.place(terms, now, context);
+        }
+    }
 }
 
 impl Stalled {
@@ -31,33 +96,34 @@ impl Stalled {
         self.queues[queue].lock().len()
     }
 
-    pub(super) fn push_back(&self, queue: usize, context: Context) {
-        let mut commands = self.queues[queue].lock();
-        commands.push_back(context);
+    pub(super) fn push(&self, terms: &Terms, now: Nanos, queue: usize, context: Context) {
+        let mut line = self.queues[queue].lock();
+        line.push(terms, now, context);
         self.len.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Puts a command back that was refused again.
     pub(super) fn push_front(&self, queue: usize, context: Context) {
-        let mut commands = self.queues[queue].lock();
-        commands.push_front(context);
+        let mut line = self.queues[queue].lock();
+        line.first.push_front(context);
         self.len.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Removes the matching commands, in order.
+    /// Removes the matching commands, those of one zone in order.
     pub(super) fn take_if(&self, queue: usize, fits: impl Fn(&Context) -> bool) -> VecDeque<Context> {
-        let mut commands = self.queues[queue].lock();
-        let (taken, left) = std::mem::take(&mut *commands).into_iter().partition(|context| fits(context));
-        *commands = left;
-        let taken: VecDeque<Context> = taken;
+        let mut line = self.queues[queue].lock();
+        let (mut taken, left): (VecDeque<_>, _) =
+            std::mem::take(&mut line.first).into_iter().partition(|context| fits(context));
+        line.first = left;
+        taken.extend(line.scheduler.iter_mut().flat_map(|scheduler| scheduler.remove_if(&fits)));
         self.len.fetch_sub(taken.len(), Ordering::Relaxed);
         taken
     }
 
-    pub(super) fn pop(&self, queue: usize) -> Option<Context> {
-        let mut commands = self.queues[queue].lock();
-        let first = commands.pop_front()?;
+    pub(super) fn pop(&self, terms: &Terms, now: Nanos, queue: usize) -> Option<Context> {
+        let mut line = self.queues[queue].lock();
+        let next = line.pop(terms, now)?;
         self.len.fetch_sub(1, Ordering::Relaxed);
-        Some(first)
+        Some(next)
     }
 }

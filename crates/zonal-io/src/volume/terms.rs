@@ -6,11 +6,12 @@
 //! drive.
 
 use super::mode::{Policy, WriteMode};
+use super::options::SchedulerKind;
 use super::pending::{PendingRequest, RequestStage};
 use super::settings::Settings;
-use crate::device::{Context, ContextKind, DeviceInfo};
+use crate::device::{Command, Context, ContextKind, DeviceInfo};
 use zonal_core::plug::{Item, ParkOptions, RequestKind, Rules, WriteKind};
-use zonal_core::scheduler::{Direction, Request};
+use zonal_core::scheduler::{Direction, Limits, Request};
 use zonal_core::{Op, RequestError, Sectors, ZoneIndex};
 
 pub(super) struct Terms {
@@ -159,6 +160,29 @@ impl Terms {
         Item { kind, mergeable: self.is_mergeable(&request), token: request }
     }
 
+    /// Scheduler between the plugs and the device. Mode `zone-lock` has its own in front of the
+    /// plugs.
+    pub(super) fn scheduler(&self) -> SchedulerKind {
+        match self.policy.is(WriteMode::ZoneLock) {
+            true => SchedulerKind::None,
+            false => self.settings.scheduler(),
+        }
+    }
+
+    /// Entry of a command for the scheduler between the plugs and the device, or the command if it
+    /// is not sorted.
+    pub(super) fn sorted(&self, mut context: Context) -> Result<Request<Context>, Context> {
+        let Command { op, sector, sectors, .. } = self.command(&mut context);
+        let direction = match op {
+            op if op.is_read() => Direction::Read,
+            op if op.is_write() => Direction::Write,
+            _ => return Err(context),
+        };
+        let zone = self.zone_of_write(&context);
+        let sectors = Sectors(sectors.into());
+        Ok(Request { direction, sector, sectors, zone, mergeable: false, token: context })
+    }
+
     /// Scheduler entry for a request.
     pub(super) fn scheduled(&self, pending: Box<PendingRequest>) -> Request<Box<PendingRequest>> {
         let zone = super::front::plugged_zone(&self.info.geometry, &pending);
@@ -170,6 +194,15 @@ impl Terms {
             mergeable: zone.is_some() && self.is_mergeable(&pending),
             token: pending,
         }
+    }
+}
+
+/// Properties of a device that a scheduler uses.
+pub(super) fn scheduler_limits(info: &DeviceInfo) -> Limits {
+    Limits {
+        zone_size: info.geometry.zone_size(),
+        sectors_max: Sectors(info.command_sectors_max.into()),
+        rotational: info.rotational,
     }
 }
 

@@ -17,8 +17,8 @@ use zonal_io::volume::{OptionChanges, SwitchError, WriteMode};
 /// mode. Waiting and arriving writes keep their order. If the commands in flight do not complete
 /// within a second, the answer says that the switch is pending.
 ///
-/// The options are mode, merge, qd1_quantum, window, force, nr_requests, budget and park, with the
-/// values of `zonal bench`; merge and force are yes or no. A running process can change all of them
+/// The options are mode, merge, qd1_quantum, window, force, nr_requests, scheduler, budget and park,
+/// with the values of `zonal bench`; merge and force are yes or no. A running process can change all of them
 /// but the budget. The modes direct and zone-lock are fixed when the device is opened.
 ///
 /// Options kept with --keep apply to every later command that writes to the device, unless its own

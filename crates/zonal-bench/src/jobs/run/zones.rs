@@ -25,7 +25,7 @@ use zonal_core::{DeviceError, Nanos, Op, RequestError, Sector, ZoneIndex};
 use zonal_io::device::{Device, DeviceInfo, HostTime, Output};
 use zonal_io::fault::Fault;
 use zonal_io::sync::CachePadded;
-use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode};
+use zonal_io::volume::{Request, SchedulerKind, Volume, VolumeOptions, WriteMode};
 
 /// Number of zones per report request.
 const REPORT_ZONES: u32 = 1 << 16;
@@ -109,7 +109,7 @@ impl PreparedZones {
     ) -> Result<ZoneRounds, BenchError> {
         let PreparedZones { mut plan, zones, faults, in_effect, chosen, .. } = self;
         plan.notes.extend(without_effect(site.options, in_effect));
-        let host_nanos = || host_nanos(&*site.bare, in_effect);
+        let host_nanos = || host_nanos(&*site.bare, in_effect, site.options.volume.scheduler);
         Ok(ZoneRounds {
             progress: Progress::new(site.options.progress, &plan),
             plan,
@@ -128,9 +128,10 @@ impl PreparedZones {
 }
 
 /// Processor time per request on a host like the one on which the device was measured.
-fn host_nanos(device: &dyn Device, mode: WriteMode) -> u64 {
+fn host_nanos(device: &dyn Device, mode: WriteMode, scheduler: SchedulerKind) -> u64 {
+    let is_scheduled = mode == WriteMode::ZoneLock || scheduler != SchedulerKind::None;
     let HostTime { command, scheduler } = device.insight().host_time;
-    if mode == WriteMode::ZoneLock { command + scheduler } else { command }
+    if is_scheduled { command + scheduler } else { command }
 }
 
 /// Notes on requested options that have no effect in a mode.
@@ -141,9 +142,11 @@ fn without_effect(options: &BenchOptions, mode: WriteMode) -> impl Iterator<Item
     let park = options.volume.park.is_some() && !parks;
     let budget =
         budget.then(|| format!("mode {mode} has no budget: the drive's limits are enforced by the drive"));
+    let scheduler = mode == WriteMode::ZoneLock && options.volume.scheduler != SchedulerKind::None;
     budget
         .into_iter()
         .chain(park.then(|| format!("mode {mode} does not park: writes ahead of the write pointer fail")))
+        .chain(scheduler.then(|| format!("mode {mode} uses its own scheduler, in front of the plugs")))
 }
 
 /// Rounds of jobs on zones.

@@ -10,11 +10,13 @@ use zonal_io::changes::ZoneSetting;
 use zonal_io::volume::{OptionChanges, Request};
 
 /// Options that can be changed on a running volume, at the limits of their ranges.
-const OPTIONS: [&str; 12] = [
+const OPTIONS: [&str; 14] = [
     "window=1",
     "window=255",
     "nr_requests=1",
     "nr_requests=65536",
+    "scheduler=none",
+    "scheduler=mq-deadline",
     "qd1_quantum=0",
     "qd1_quantum=1,1ns",
     "merge=no",

@@ -7,7 +7,9 @@ use zonal_core::budget::Policy;
 use zonal_core::{DeviceError, Nanos, Op, Personality, ZoneError};
 use zonal_io::emulated::{CompleteMode, EmulatedOptions};
 use zonal_io::fault::{Carried, Degraded, Effect, Late, Ops, Plan, Rule, Settling};
-use zonal_io::volume::{BudgetOptions, CLASSES, ParkOptions, Qd1Quantum, VolumeOptions, WriteMode};
+use zonal_io::volume::{
+    BudgetOptions, CLASSES, ParkOptions, Qd1Quantum, SchedulerKind, VolumeOptions, WriteMode,
+};
 
 /// Sectors of a zone.
 pub const ZONE: u64 = 128;
@@ -83,6 +85,7 @@ impl Setup {
             .with_merge(rng.random_ratio(3, 4))
             .with_qd1_quantum(one_of(rng, &[Qd1Quantum::NONE, Qd1Quantum::default(), SMALL_QUANTUM]))
             .with_nr_requests(one_of(rng, &[4, 16, 64]))
+            .with_scheduler(one_of(rng, &SchedulerKind::ALL))
             .with_window(one_of(rng, &[2, 32]))
             .with_force(true)
             .with_budget(draw_budget(rng))
