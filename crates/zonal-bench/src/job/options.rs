@@ -13,8 +13,8 @@ use super::limits::{
 };
 use super::spec::{Direction, JobSpec, Pattern, Verify, ZoneMode};
 use super::value::{
-    parse_bool, parse_extent, parse_float, parse_floats, parse_int, parse_int_in, parse_length, parse_micros,
-    parse_u32_in, parse_word, show_extent, show_floats, show_int, show_time,
+    parse_amount, parse_bool, parse_extent, parse_float, parse_floats, parse_int, parse_int_in, parse_length,
+    parse_micros, parse_u32_in, parse_word, show_extent, show_floats, show_int, show_time,
 };
 
 /// Form of an option's value.
@@ -156,7 +156,7 @@ const SUPPORTED: &[Supported] = &[
     number!(
         "io_size" | "io_limit",
         |draft, text| {
-            draft.spec.io_size = parse_length(text)?;
+            draft.spec.io_size = parse_amount(text)?;
             Ok(())
         },
         |spec| (spec.io_size != JobSpec::default().io_size).then(|| show_extent(spec.io_size))

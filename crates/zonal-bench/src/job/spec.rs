@@ -10,8 +10,9 @@ use super::pace::Pace;
 pub enum Extent {
     /// Bytes.
     Bytes(u64),
-    /// Percent of the device, 1 to 100; for `io_size`, percent of the job's `size`.
-    Percent(u8),
+    /// Percent of the device, 1 to 100; for `io_size`, percent of the job's `size`, which may be more
+    /// than 100.
+    Percent(u16),
     /// Whole zones, by zone size rather than capacity.
     Zones(u64),
     /// Everything: the rest of the device from the offset on; for `io_size`, the job's `size`.

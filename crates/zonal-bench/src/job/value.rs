@@ -131,12 +131,16 @@ fn parse_time(text: &str, bare: u64) -> Parsed<u64> {
 
 /// Parses a position or length: bytes, `N%` from 1 to 100, or `Nz` zones.
 pub(super) fn parse_extent(text: &str) -> Parsed<Extent> {
+    parse_extent_up_to(100, text)
+}
+
+fn parse_extent_up_to(percent_max: u16, text: &str) -> Parsed<Extent> {
     const EXPECTED: &str = "a size, a percentage such as 10%, or a number of zones such as 10z";
     if let Some(number) = text.strip_suffix('%') {
         let percent = whole_number(number).ok_or(ValueError::Malformed { expected: EXPECTED })??;
-        return match u8::try_from(percent) {
-            Ok(percent @ 1..=100) => Ok(Extent::Percent(percent)),
-            _ => Err(ValueError::OutOfRange { min: 1, max: 100 }),
+        return match u16::try_from(percent) {
+            Ok(percent) if (1..=percent_max).contains(&percent) => Ok(Extent::Percent(percent)),
+            _ => Err(ValueError::OutOfRange { min: 1, max: percent_max.into() }),
         };
     }
     if let Some(number) = text.strip_suffix(['z', 'Z']) {
@@ -147,7 +151,17 @@ pub(super) fn parse_extent(text: &str) -> Parsed<Extent> {
 
 /// As [`parse_extent`], for a length, where 0 means everything in fio.
 pub(super) fn parse_length(text: &str) -> Parsed<Extent> {
-    match parse_extent(text)? {
+    length(parse_extent(text)?)
+}
+
+/// As [`parse_length`], for an amount, which may be several times the size. fio takes this in bytes
+/// only.
+pub(super) fn parse_amount(text: &str) -> Parsed<Extent> {
+    length(parse_extent_up_to(u16::MAX, text)?)
+}
+
+fn length(extent: Extent) -> Parsed<Extent> {
+    match extent {
         Extent::Bytes(0) => Ok(Extent::Fill),
         Extent::Zones(0) => Err(ValueError::OutOfRange { min: 1, max: NUMBER_MAX }),
         extent => Ok(extent),

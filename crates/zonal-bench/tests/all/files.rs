@@ -75,6 +75,20 @@ fn run_in_virtual_time_made_again_says_the_same_to_the_byte() {
     assert_eq!(first, say());
 }
 
+#[test]
+fn random_jobs_transfer_every_block_of_every_file_once_before_any_repeats() {
+    let created = |more: &str| {
+        let job = format!("--name=w --rw=randwrite --bs=1M --filesize=1M --nrfiles=20 {more}");
+        let report = on("null:size=256M,zone_size=4M,complete=poll", small(), &job);
+        (report.modes[0].files.unwrap().files, report.modes[0].jobs[0].dir(Dir::Write).bytes >> 20)
+    };
+    assert_eq!(created("--io_size=50%"), (10, 10));
+    assert_eq!(created("--io_size=100%"), (20, 20));
+    assert_eq!(created("--io_size=250%"), (20, 50));
+    let (files, written) = created("--norandommap");
+    assert!(files < 20 && written == 20, "{files} files by {written} draws with replacement");
+}
+
 /// Runs jobs on files with series, in two modes.
 fn recorded(files: FilesOptions, job: &str) -> Report {
     let jobs = JobFile::parse_inline(job.split_whitespace()).unwrap();
@@ -234,7 +248,7 @@ fn live_share(report: &Report, data_of_zone: f64) -> f64 {
 #[test]
 fn random_overwriting_at_80_percent_copies_as_little_as_greedy_collecting_must() {
     let files = FilesOptions { fill_percent: Some(80), max_open_zones: Some(6), ..small() };
-    let job = "--name=o --rw=randwrite --bs=1M --numjobs=4 --filesize=1M --io_size=100% --end_fsync=1";
+    let job = "--name=o --rw=randwrite --bs=1M --numjobs=4 --filesize=1M --norandommap --end_fsync=1";
     let report = on("sim:smr-hdd-30t,size=8G,zone_size=64M", files, job);
     let part = report.modes[0].files.unwrap();
     assert!(part.statistics.gc_victims > 10, "{}", report.to_text());

@@ -148,7 +148,7 @@ proptest! {
     }
 
     #[test]
-    fn extent_survives_printing(number in 1..=NUMBER_MAX, percent in 1_u8..=100) {
+    fn extent_survives_printing(number in 1..=NUMBER_MAX, percent in 1_u16..=100) {
         for extent in [Extent::Bytes(number), Extent::Zones(number), Extent::Percent(percent), Extent::Fill] {
             prop_assert_eq!(parse_length(&show_extent(extent)), Ok(extent));
         }

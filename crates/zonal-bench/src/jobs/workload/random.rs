@@ -74,9 +74,7 @@ impl RandomMap {
     /// # Errors
     /// [`PlanError::RandomMap`] above [`RANDOM_MAP_BLOCKS_MAX`].
     pub fn new(blocks: u64) -> Result<RandomMap, PlanError> {
-        if blocks > RANDOM_MAP_BLOCKS_MAX {
-            return Err(PlanError::RandomMap { blocks, max: RANDOM_MAP_BLOCKS_MAX });
-        }
+        RandomMap::check(blocks)?;
         let mut map = RandomMap { blocks, levels: Vec::new() };
         let mut bits = blocks.max(1);
         loop {
@@ -88,6 +86,17 @@ impl RandomMap {
         }
         map.clear();
         Ok(map)
+    }
+
+    /// Checks that a map of `blocks` blocks is not too large.
+    ///
+    /// # Errors
+    /// [`PlanError::RandomMap`] above [`RANDOM_MAP_BLOCKS_MAX`].
+    pub fn check(blocks: u64) -> Result<(), PlanError> {
+        match blocks > RANDOM_MAP_BLOCKS_MAX {
+            true => Err(PlanError::RandomMap { blocks, max: RANDOM_MAP_BLOCKS_MAX }),
+            false => Ok(()),
+        }
     }
 
     /// Number of blocks.

@@ -5,9 +5,9 @@
 //! its data is written out, and is placed next to the preceding file. Other files are open while
 //! the clone writes them.
 
-use super::plan::Clone;
+use super::plan::{Blocks, Clone};
 use crate::job::Direction;
-use crate::jobs::workload::{Dir, Purpose, Stream};
+use crate::jobs::workload::{Dir, Purpose, RandomMap, Stream};
 use crate::measure::Latency;
 use crate::measure::series::SeriesRecorder;
 use crate::report::{DirReport, Failure, JobReport};
@@ -184,6 +184,8 @@ struct Pass {
     begin: Nanos,
     offsets: Stream,
     directions: Stream,
+    /// Blocks not done in this pass over all files, unless the job draws with replacement.
+    map: Option<RandomMap>,
     /// Sequential position: the file and the offset in it.
     file: usize,
     offset: u64,
@@ -200,7 +202,8 @@ impl Pass {
         let (offsets, directions) = (job.plan.random(Purpose::Offsets), job.plan.random(Purpose::Directions));
         let (file, offset, open, moved, since_sync) = (0, 0, None, 0, 0);
         let recent = VecDeque::new();
-        Pass { begin, offsets, directions, file, offset, open, moved, since_sync, recent }
+        let map = job.plan.blocks.as_ref().map(Blocks::map);
+        Pass { begin, offsets, directions, map, file, offset, open, moved, since_sync, recent }
     }
 
     fn run(mut self, job: &mut Job, waiter: &dyn Wait, tally: &mut Tally) -> Result<(), FsError> {
@@ -275,8 +278,22 @@ impl Pass {
         Next { file: self.file, offset, length }
     }
 
-    /// Returns a random block of a random file.
+    /// Returns a random block: of all blocks of all files, each once in a pass, or with
+    /// `norandommap` of a random file.
     fn random(&mut self, job: &Job, dir: Dir) -> Next {
+        if let (Some(blocks), Some(map)) = (&job.plan.blocks, &mut self.map) {
+            let drawn = self.offsets.below(map.blocks());
+            let block = map.next_free(drawn).unwrap_or_else(|| {
+                map.clear();
+                drawn
+            });
+            let (file, offset) = blocks.place(block);
+            let length = Self::block(job, dir).min(job.plan.sizes[file] - offset);
+            for covered in 0..length.div_ceil(blocks.unit) {
+                map.hit(block + covered);
+            }
+            return Next { file, offset, length };
+        }
         let file = self.offsets.below(job.plan.sizes.len() as u64) as usize;
         let (size, block) = (job.plan.sizes[file], Self::block(job, dir));
         let offset = self.offsets.below(size.div_ceil(block)) * block;

@@ -4,7 +4,7 @@ use crate::error::PlanError;
 use crate::job::{Direction, Extent, Job, JobSpec, PerDirection, Verify, ZoneMode};
 use crate::jobs::plan::{ClonePlace, Misfit, Schedule};
 use crate::jobs::run::options::FilesOptions;
-use crate::jobs::workload::{Purpose, Stream};
+use crate::jobs::workload::{Purpose, RandomMap, Stream};
 use std::sync::Arc;
 
 /// Maximum number of files of all jobs. Names and sizes are kept in memory.
@@ -26,6 +26,46 @@ pub(super) struct Clone {
     pub(super) amount: u64,
     /// True if its files are written before it starts.
     pub(super) is_laid_out: bool,
+    /// Blocks that a random job transfers once in each pass; `None` with `norandommap`.
+    pub(super) blocks: Option<Blocks>,
+}
+
+/// Numbers of the blocks of several files, in units of the smaller of the job's block sizes.
+#[derive(Clone, Debug)]
+pub(super) struct Blocks {
+    /// Bytes of a block. The last one of a file may be shorter.
+    pub(super) unit: u64,
+    /// Number of the first block of each file, and the number of all blocks.
+    starts: Arc<[u64]>,
+}
+
+impl Blocks {
+    fn new(unit: u64, sizes: &[u64]) -> Result<Blocks, PlanError> {
+        let mut next = 0;
+        let first = std::iter::once(0);
+        let starts = first.chain(sizes.iter().map(|size| {
+            next += size.div_ceil(unit);
+            next
+        }));
+        let blocks = Blocks { unit, starts: starts.collect() };
+        RandomMap::check(blocks.count())?;
+        Ok(blocks)
+    }
+
+    fn count(&self) -> u64 {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// Map in which no block is done.
+    pub(super) fn map(&self) -> RandomMap {
+        RandomMap::new(self.count()).expect("the plan has checked the number of blocks")
+    }
+
+    /// File of a block, and its offset there in bytes.
+    pub(super) fn place(&self, block: u64) -> (usize, u64) {
+        let file = self.starts.partition_point(|start| *start <= block) - 1;
+        (file, (block - self.starts[file]) * self.unit)
+    }
 }
 
 impl Clone {
@@ -77,8 +117,15 @@ fn resolve(spec: &Arc<JobSpec>, place: ClonePlace, share: Share) -> Result<Clone
     let amount = bytes(spec.io_size, size, "io_size")?;
     let is_laid_out =
         spec.overwrite || share.fill_percent.is_some() || spec.pattern.direction != Direction::Write;
+    let unit = match spec.pattern.direction {
+        Direction::Read => spec.block_size.read,
+        Direction::Write => spec.block_size.write,
+        Direction::Mixed { .. } => spec.block_size.read.min(spec.block_size.write),
+    };
+    let is_mapped = spec.pattern.random && !spec.norandommap;
+    let blocks = is_mapped.then(|| Blocks::new(unit.into(), &sizes)).transpose()?;
     let spec = spec.clone();
-    Ok(Clone { spec, clone, number, group, seed, sizes: sizes.into(), amount, is_laid_out })
+    Ok(Clone { spec, clone, number, group, seed, sizes: sizes.into(), amount, is_laid_out, blocks })
 }
 
 /// Refuses options that jobs on files do not support.
