@@ -68,11 +68,6 @@ impl Report {
         &self.rows
     }
 
-    /// True if every bound was met.
-    pub fn all_met(&self) -> bool {
-        self.rows.iter().all(|r| r.bound.is_met(r.value) != Some(false))
-    }
-
     pub(super) fn add(
         &mut self,
         name: &str,

@@ -17,7 +17,9 @@ fn create_like_a_report_makes_the_same_zones() {
     zonal(dir.path(), "zone d --zone 6 --set offline --yes");
     fs::write(dir.path().join("zones"), zonal(dir.path(), "report d")).unwrap();
     let line = "create e --like zones --blocksize 4k --zone-max-open 4 --zone-max-active 6";
-    assert_eq!(zonal(dir.path(), line), "e: 1 GiB, 16 zones of 64 MiB, 2 conventional\n");
+    let assumed = "not in the report, so assumed: not rotational (--rotational)";
+    let created = format!("e: 1 GiB, 16 zones of 64 MiB, 2 conventional\n{assumed}\n");
+    assert_eq!(zonal(dir.path(), line), created);
     let zones = |name: &str| {
         let report: serde_json::Value =
             serde_json::from_str(&zonal(dir.path(), &format!("report {name} --json"))).unwrap();

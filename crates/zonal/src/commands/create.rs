@@ -147,12 +147,13 @@ pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure
         options = copy_of(like::read(file, arguments.blocksize).or_exit(Exit::Usage)?, options);
     }
     let header = options.create(&arguments.path).or_exit(Exit::Device)?;
+    let assumed = arguments.like.as_ref().map(|_| assumed(&options));
     let geometry = &header.geometry;
     let files = match header.split() {
         None => String::new(),
         Some(split) => format!(", in {} files", split.files()),
     };
-    Ok(writeln!(
+    writeln!(
         out,
         "{}: {}, {} zones of {}, {} conventional{files}",
         arguments.path.display(),
@@ -160,7 +161,23 @@ pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure
         geometry.zones(),
         human(geometry.zone_size().bytes()),
         geometry.conventional_zones(),
-    )?)
+    )?;
+    if let Some(assumed) = assumed.flatten() {
+        writeln!(out, "not in the report, so assumed: {assumed}")?;
+    }
+    Ok(())
+}
+
+/// Properties that neither the report nor an option sets, and their options.
+fn assumed(options: &ImageOptions) -> Option<String> {
+    let unset = [
+        (options.zone_max_open.is_none(), "no limit of open zones (--zone-max-open)"),
+        (options.zone_max_active.is_none(), "no limit of active zones (--zone-max-active)"),
+        (options.rotational.is_none(), "not rotational (--rotational)"),
+    ];
+    let unset: Vec<&str> =
+        unset.into_iter().filter(|(is_unset, _)| *is_unset).map(|(_, text)| text).collect();
+    (!unset.is_empty()).then(|| unset.join(", "))
 }
 
 /// Adds the zones of `drive` to `options`, which take precedence over the report.
