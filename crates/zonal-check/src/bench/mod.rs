@@ -59,10 +59,11 @@ type Part<'a> = &'a dyn Fn(&mut Report);
 /// If a request fails: a benchmark of failures measures nothing.
 pub fn run(effort: Effort, allocated: Option<fn() -> usize>, only: Option<&str>) -> Report {
     let mut report = Report::new(effort);
-    let parts: [(&str, Part<'_>); 26] = [
+    let parts: [(&str, Part<'_>); 27] = [
         ("in-line", &|r| path::in_line(effort, r)),
         ("queued", &|r| path::queued(effort, r)),
         ("pipelined", &|r| path::pipelined(effort, r)),
+        ("scheduled", &|r| path::scheduled(effort, r)),
         ("jobs", &|r| jobs::writes(effort, r)),
         ("job-cost", &|r| jobs::cost(effort, r)),
         ("modes", &|r| modes::in_turn(effort, r)),

@@ -11,7 +11,7 @@ use zonal_io::buffer::IoBuf;
 use zonal_io::device::{Command, Context, Device, Submitted};
 use zonal_io::emulated::{CompleteMode, Emulated, EmulatedOptions, Null};
 use zonal_io::sync::CachePadded;
-use zonal_io::volume::{Channel, Request, Volume, VolumeOptions, WriteMode};
+use zonal_io::volume::{Channel, Request, SchedulerKind, Volume, VolumeOptions, WriteMode};
 
 /// 4 KiB.
 pub(super) const SECTORS: u32 = 8;
@@ -231,6 +231,45 @@ pub(super) fn pipelined(effort: Effort, report: &mut Report) {
     report.add(name, "depth 16", &against(1), "x", Bound::AtLeast(0.95));
     let name = "4 KiB write, pipelined, polled, depth 128, device queue of 64";
     report.add(name, "depth 16", &against(2), "x", Bound::None);
+}
+
+/// Writes to 64 zones in turn at queue depth 64, on a device queue of 16, so that three quarters of
+/// them wait for room: in order of arrival, and sorted.
+pub(super) fn scheduled(effort: Effort, report: &mut Report) {
+    const ZONES: u64 = 64;
+    const ZONE_SHIFT: u32 = 32;
+    let options = EmulatedOptions::default()
+        .with_size(ZONES << ZONE_SHIFT)
+        .with_zone_size(1 << ZONE_SHIFT)
+        .with_complete(CompleteMode::Poll)
+        .with_hw_queue_depth(16);
+    let mut writers = SchedulerKind::ALL.map(|scheduler| {
+        let volume = VolumeOptions::default().with_mode(WriteMode::PerZone).with_scheduler(scheduler);
+        let volume = Volume::open(null(options.clone()), volume.with_merge(false));
+        Writer::on(Arc::new(volume.expect("an emulated device opens")))
+    });
+    let round = |writer: &mut Writer| {
+        let ns = time(effort.operations, || {
+            for i in 0..effort.operations {
+                writer.wait_below(ZONES);
+                let (zone, block) = (i % ZONES, i / ZONES);
+                let sector = (zone << (ZONE_SHIFT - 9)) + block * u64::from(SECTORS);
+                let buf = writer.payload(4096);
+                writer.submit(Request::write(Sector(sector), SECTORS, buf));
+            }
+            writer.wait_below(1);
+        });
+        writer.reset_all();
+        ns
+    };
+    let [arrival, sorted] = &mut writers;
+    let mut cases = [Case::new("none", || round(arrival)), Case::new("mq-deadline", || round(sorted))];
+    let samples = interleave(effort.rounds, &mut cases);
+    let [arrival, sorted] = &samples[..] else { unreachable!("two cases") };
+    let name = "4 KiB writes to 64 zones in turn, per-zone, polled, device queue of 16";
+    report.add(name, "", arrival, "ns", Bound::None);
+    let beyond = sorted.against(arrival, |sorted, arrival| (sorted - arrival).max(0.01));
+    report.add("  beyond it with mq-deadline", "no scheduler", &beyond, "ns", Bound::AtMost(150.0));
 }
 
 fn round_of(writer: &mut Writer, count: u64, depth: u64) -> f64 {

@@ -41,7 +41,9 @@ fn commands_that_find_no_room_are_sorted_by_address() {
 #[test]
 fn device_with_room_gets_commands_in_order_of_arrival() {
     let rig = sorted(WriteMode::PerZone, SchedulerKind::MqDeadline, 8);
-    [6, 2, 5, 3].map(|zone| rig.write(zone, 0, 4));
+    for zone in [6, 2, 5, 3] {
+        rig.write(zone, 0, 4);
+    }
     assert_eq!(received(&rig), [6, 2, 5, 3].map(|zone| (Op::Write, zone)));
     rig.settle();
 }
