@@ -267,7 +267,7 @@ impl Volume {
             registration,
             plugs,
             ready: SegQueue::new(),
-            reapers: Reapers::new(info.queues),
+            reapers: Reapers::new(info.queues, device.insight().virtual_time),
             stalled: Stalled::new(info.queues),
             channels: Channels::new(alarm.clone()),
             counters,

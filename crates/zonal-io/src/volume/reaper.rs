@@ -14,6 +14,10 @@
 //! few times, and finds its completions delivered. If the other thread was preempted, or is in a
 //! slow completion function, both reap.
 //!
+//! A device in virtual time is driven by one thread, which reaps all queues in each poll: it would
+//! find completions of other queues late, and the time is not a thread's own. Its own queue is the
+//! first, whichever thread it is, so that runs can be repeated.
+//!
 //! All of this is hints, not locking, since the device protects its queues. No atomic
 //! read-modify-write operations are needed.
 
@@ -51,7 +55,11 @@ const NO_THREAD: usize = 0;
 const NEVER: u64 = u64::MAX;
 
 /// State of the device's queues as seen by a volume's polls.
-pub(super) struct Reapers(Box<[CachePadded<Queue>]>);
+pub(super) struct Reapers {
+    queues: Box<[CachePadded<Queue>]>,
+    /// A single thread drives the device.
+    virtual_time: bool,
+}
 
 struct Queue {
     /// Last thread that started to reap the queue, unless it has finished.
@@ -75,7 +83,7 @@ struct Watch {
 }
 
 impl Reapers {
-    pub(super) fn new(queues: usize) -> Reapers {
+    pub(super) fn new(queues: usize, virtual_time: bool) -> Reapers {
         let queue = || Queue {
             reaper: AtomicUsize::new(NO_THREAD),
             reaped_at: PlainU64::new(0),
@@ -86,14 +94,15 @@ impl Reapers {
                 busy: PlainU32::new(0),
             },
         };
-        Reapers((0..queues).map(|_| CachePadded::new(queue())).collect())
+        Reapers { queues: (0..queues).map(|_| CachePadded::new(queue())).collect(), virtual_time }
     }
 
     /// Queue of the calling thread, to which it submits and which its polls reap.
     #[inline]
     pub(super) fn own(&self) -> usize {
-        match self.0.len() {
+        match self.queues.len() {
             1 => 0,
+            _ if self.virtual_time => 0,
             n => thread_slot() % n,
         }
     }
@@ -101,7 +110,7 @@ impl Reapers {
     /// True if the calling thread should reap `queue` now; it then has to call [`Reapers::end`].
     #[inline]
     fn begin(&self, now: Nanos, queue: usize) -> bool {
-        let Queue { reaper, reaped_at, .. } = &*self.0[queue];
+        let Queue { reaper, reaped_at, .. } = &*self.queues[queue];
         let other = reaper.load(Ordering::Relaxed);
         // A completion function may poll recursively.
         if other != NO_THREAD && other != me() && hold_back() {
@@ -114,7 +123,7 @@ impl Reapers {
 
     #[inline]
     fn end(&self, queue: usize) {
-        let reaper = &self.0[queue].reaper;
+        let reaper = &self.queues[queue].reaper;
         // A thread that started later is still reaping.
         if reaper.load(Ordering::Relaxed) == me() {
             reaper.store(NO_THREAD, Ordering::Relaxed);
@@ -124,7 +133,7 @@ impl Reapers {
     /// True if a poll of its own queue with this result should also check another queue.
     #[inline]
     fn should_check_other(&self, own: usize, progress: Progress) -> bool {
-        let Watch { fruitless, busy, .. } = &self.0[own].watch;
+        let Watch { fruitless, busy, .. } = &self.queues[own].watch;
         match progress {
             Progress::None => {
                 fruitless.store(fruitless.load(Ordering::Relaxed).saturating_add(1), Ordering::Relaxed);
@@ -147,7 +156,14 @@ impl Volume {
     pub(super) fn reap_queues(&self, now: Nanos, progress: &mut Progress, deadline: &mut Option<Nanos>) {
         let own = self.reapers.own();
         *deadline = earliest(*deadline, self.reap_one(now, own, progress));
-        if self.terms.info.queues > 1 && self.reapers.should_check_other(own, *progress) {
+        if self.terms.info.queues == 1 {
+            return;
+        }
+        if self.reapers.virtual_time {
+            for queue in own + 1..self.terms.info.queues {
+                *deadline = earliest(*deadline, self.reap_one(now, queue, progress));
+            }
+        } else if self.reapers.should_check_other(own, *progress) {
             *deadline = earliest(*deadline, self.check_other_queue(now, own, progress));
         }
     }
@@ -167,11 +183,12 @@ impl Volume {
     /// queues.
     fn check_other_queue(&self, now: Nanos, own: usize, progress: &mut Progress) -> Option<Nanos> {
         let others = self.terms.info.queues - 1;
-        let Watch { looks, due, fruitless, .. } = &self.reapers.0[own].watch;
+        let Watch { looks, due, fruitless, .. } = &self.reapers.queues[own].watch;
         let look = looks.load(Ordering::Relaxed) as usize % others;
         let other = (own + 1 + look) % self.terms.info.queues;
         if !self.device.is_idle(other) {
-            let standing = self.reapers.0[other].reaped_at.load(Ordering::Relaxed).saturating_add(STANDING);
+            let standing =
+                self.reapers.queues[other].reaped_at.load(Ordering::Relaxed).saturating_add(STANDING);
             let is_left = now.0 >= standing || fruitless.load(Ordering::Relaxed) >= FRUITLESS_POLLS;
             let its = if is_left { self.reap_one(now, other, progress) } else { Some(Nanos(standing)) };
             if let Some(its) = its {
@@ -194,8 +211,9 @@ impl Volume {
     fn next_standing(&self, own: usize) -> u64 {
         let has_news =
             |other: &usize| *other != own && !self.device.is_idle(*other) && self.device.has_news(*other);
-        let standing =
-            |other: usize| self.reapers.0[other].reaped_at.load(Ordering::Relaxed).saturating_add(STANDING);
+        let standing = |other: usize| {
+            self.reapers.queues[other].reaped_at.load(Ordering::Relaxed).saturating_add(STANDING)
+        };
         (0..self.terms.info.queues).filter(has_news).map(standing).min().unwrap_or(NEVER)
     }
 }
@@ -236,7 +254,7 @@ mod tests {
 
     #[test]
     fn reaper_in_a_queue_others_hold_back_for_a_while() {
-        let reapers = Arc::new(Reapers::new(1));
+        let reapers = Arc::new(Reapers::new(1, false));
         assert!(reapers.begin(Nanos(0), 0));
         assert!(reapers.begin(Nanos(0), 0), "from a completion function");
         std::thread::scope(|s| {
