@@ -104,11 +104,15 @@ fn image_options() -> [OptionRow; 6] {
         ),
         row("submit_queues", o.submit_queues, "number of queues"),
         row("hw_queue_depth", o.hw_queue_depth, "commands in flight on a queue at most"),
-        row("max_sectors", o.max_sectors, "largest read or write, in sectors"),
+        row(
+            "max_sectors",
+            "",
+            "largest read or write, in sectors; by default that of the image's profile, or 2048 without one",
+        ),
         row(
             "preserves_write_order",
-            u8::from(o.preserves_write_order),
-            "1: each queue completes writes in order",
+            "",
+            "1: each queue completes writes in order; by default as in the image's profile, or 0 without one",
         ),
     ]
 }

@@ -9,6 +9,7 @@ use crate::image::engine::{Engine, Inline};
 use crate::image::error::{Failure, ImageError};
 use crate::image::format::Header;
 use crate::image::open::{self, Opened};
+use crate::image::profile::Profile;
 use crate::news::Wakeups;
 use crate::sync::Arc;
 use crate::threads;
@@ -28,11 +29,12 @@ pub struct OpenOptions {
     pub submit_queues: usize,
     /// Commands in flight on a queue before it is busy, at least 1.
     pub hw_queue_depth: u32,
-    /// Largest read or write in sectors.
-    pub max_sectors: u32,
+    /// Largest read or write in sectors; by default that of the image's profile, or 1 MiB without
+    /// one.
+    pub max_sectors: Option<u32>,
     /// True to preserve the order of each queue, so that several positional writes of a zone may be
-    /// in flight.
-    pub preserves_write_order: bool,
+    /// in flight; by default according to the image's profile, or false without one.
+    pub preserves_write_order: Option<bool>,
     /// Maximum number of bytes that reset zones keep allocated in the file while the image is open,
     /// so that rewriting them needs no allocation. They are freed when the image is closed, and
     /// when a write finds the host's file system full.
@@ -61,6 +63,9 @@ zonal_core::setters! {
 /// More would keep space that the amount of data does not justify.
 const KEPT_MAX: u64 = 4 << 30;
 
+/// Largest command in sectors of an image without a profile: 1 MiB, the usual limit of host adapters.
+const MAX_SECTORS: u32 = 2048;
+
 impl Default for OpenOptions {
     fn default() -> OpenOptions {
         OpenOptions {
@@ -68,9 +73,8 @@ impl Default for OpenOptions {
             threads: 1,
             submit_queues: 1,
             hw_queue_depth: 64,
-            // 1 MiB, the usual limit of host adapters.
-            max_sectors: 2048,
-            preserves_write_order: false,
+            max_sectors: None,
+            preserves_write_order: None,
             kept_max: KEPT_MAX,
         }
     }
@@ -205,7 +209,10 @@ fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
     let block = header.block_sectors;
     let zone_max = header.geometry.zone_capacity().0 as u32;
     let whole_blocks = |sectors: u32| sectors / block * block;
-    let command_sectors_max = whole_blocks(options.max_sectors).max(block);
+    let profile = Profile::named(&header.profile);
+    let max_sectors = options.max_sectors.or(profile.map(|p| p.max_sectors)).unwrap_or(MAX_SECTORS);
+    let preserves_order = options.preserves_write_order.or(profile.map(|p| p.preserves_write_order));
+    let command_sectors_max = whole_blocks(max_sectors).max(block);
     DeviceInfo {
         name: name_of(path),
         identity: header.identity,
@@ -227,7 +234,7 @@ fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
         rotational: header.rotational,
         spindles: Vec::new(),
         read_only: false,
-        keeps_order: options.preserves_write_order,
+        keeps_order: preserves_order.unwrap_or(false),
         personality: header.personality,
         queues: options.submit_queues.max(1),
     }

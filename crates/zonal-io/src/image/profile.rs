@@ -40,6 +40,10 @@ pub struct Profile {
     pub zone_append_max_sectors: u32,
     /// Logical block size.
     pub blocksize: u32,
+    /// Largest read or write in sectors, as limited by the drive's usual adapter.
+    pub max_sectors: u32,
+    /// True if the drive preserves the order of each queue.
+    pub preserves_write_order: bool,
     /// Standard that the drive follows.
     pub personality: Personality,
     /// True for a rotational drive.
@@ -87,6 +91,8 @@ impl Profile {
             zone_max_active: count("zone_max_active")?,
             zone_append_max_sectors: u32::try_from(number("zone_append_max")? / SECTOR_BYTES).ok()?,
             blocksize: count("blocksize")?,
+            max_sectors: u32::try_from(number("command_max")? / SECTOR_BYTES).ok()?,
+            preserves_write_order: value("preserves_write_order")?.as_bool()?,
             personality: match value("personality")?.as_str()? {
                 "zns" => Personality::Zns,
                 "zbc" => Personality::Zbc,

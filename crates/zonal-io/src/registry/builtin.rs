@@ -111,8 +111,8 @@ fn image_options(options: &mut Options<'_>) -> Result<OpenOptions, NameError> {
     o.submit_queues = options.positive("submit_queues", QUEUES_MAX)?.map_or(o.submit_queues, count);
     o.hw_queue_depth =
         options.positive("hw_queue_depth", QUEUE_DEPTH_MAX)?.map_or(o.hw_queue_depth, |n| n as u32);
-    o.max_sectors = options.positive("max_sectors", u32::MAX.into())?.map_or(o.max_sectors, |n| n as u32);
-    options.flag("preserves_write_order", &mut o.preserves_write_order)?;
+    o.max_sectors = options.positive("max_sectors", u32::MAX.into())?.map(|n| n as u32);
+    o.preserves_write_order = options.flag_if_there("preserves_write_order")?;
     Ok(o)
 }
 

@@ -137,16 +137,24 @@ impl<'a> Options<'a> {
     /// # Errors
     /// [`NameError`] for any other value.
     pub fn flag(&mut self, key: &'static str, into: &mut bool) -> Result<(), NameError> {
-        let Some((_, value)) = self.take(key) else { return Ok(()) };
-        *into = match value {
-            None => true,
-            Some(at) => match &self.name[at.clone()] {
-                "0" => false,
-                "1" => true,
-                _ => return Err(self.error(at, NameProblem::NotAFlag)),
-            },
-        };
+        *into = self.flag_if_there(key)?.unwrap_or(*into);
         Ok(())
+    }
+
+    /// Takes a flag as [`Options::flag`]; `None` if the option is absent.
+    ///
+    /// # Errors
+    /// As for [`Options::flag`].
+    pub fn flag_if_there(&mut self, key: &'static str) -> Result<Option<bool>, NameError> {
+        match self.take(key) {
+            None => Ok(None),
+            Some((_, None)) => Ok(Some(true)),
+            Some((_, Some(at))) => match &self.name[at.clone()] {
+                "0" => Ok(Some(false)),
+                "1" => Ok(Some(true)),
+                _ => Err(self.error(at, NameProblem::NotAFlag)),
+            },
+        }
     }
 
     /// Takes one of several named values, if present.

@@ -32,18 +32,18 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
             block_sectors,
             open_max,
             active_max,
+            command_sectors_max,
             append_sectors_max,
+            verify_sectors_max,
             rotational,
             spindles,
+            keeps_order,
             personality,
             // Specific to an image, not to its profile.
             identity,
             cache: _,
             // Options of the device's name.
             name: _,
-            command_sectors_max,
-            verify_sectors_max: _,
-            keeps_order,
             queues,
             read_only,
             // Properties of the emulation. Equal in both, except for the cache.
@@ -63,8 +63,11 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
             (simulated.queues, simulated.read_only, simulated.fua),
             "{name}"
         );
-        let default = OpenOptions::default();
-        assert_eq!((command_sectors_max, keeps_order), (default.max_sectors, false), "{name}");
+        assert_eq!(
+            (command_sectors_max, verify_sectors_max, keeps_order),
+            (simulated.command_sectors_max, simulated.verify_sectors_max, simulated.keeps_order),
+            "{name}"
+        );
         // An image loses unflushed data on a power loss, whatever its profile. For a simulated
         // drive the timing decides.
         assert!(volatile_cache, "{name}");
@@ -76,20 +79,18 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
     }
 }
 
-/// An image opened with these options equals the simulated drive in everything relevant to a
-/// volume.
 #[test]
-fn image_of_a_profile_can_be_opened_with_its_command_size_and_order() {
-    for name in Profile::names() {
-        let simulated = Profile::open(name, &[]).unwrap().simulated("sim:").unwrap().info().clone();
+fn command_size_and_order_of_an_image_are_those_of_its_profile_unless_given() {
+    let info = |profile: Option<&str>, options: &OpenOptions| {
         let backing = Arc::new(CutBacking::new(1));
-        ImageOptions::default().with_profile(name.to_owned()).format(&*backing).unwrap();
-        let options = OpenOptions::default()
-            .with_max_sectors(simulated.command_sectors_max)
-            .with_preserves_write_order(simulated.keeps_order);
-        let image = ImageDevice::open_backing(Path::new("x"), backing, &options).unwrap();
-        let info = image.info();
-        assert_eq!(info.command_sectors_max, simulated.command_sectors_max, "{name}");
-        assert_eq!(info.keeps_order, simulated.keeps_order, "{name}");
-    }
+        let image = ImageOptions::default().with_profile(profile.map(str::to_owned)).with_size(64 << 30);
+        image.format(&*backing).unwrap();
+        let image = ImageDevice::open_backing(Path::new("x"), backing, options).unwrap();
+        (image.info().command_sectors_max, image.info().keeps_order)
+    };
+    let given = OpenOptions::default().with_max_sectors(256).with_preserves_write_order(false);
+    assert_eq!(info(Some("ufs-zoned"), &given), (256, false));
+    assert_eq!(info(Some("ufs-zoned"), &OpenOptions::default()), (2048, true));
+    assert_eq!(info(Some("smr-hdd-30t"), &OpenOptions::default()), (2560, false));
+    assert_eq!(info(None, &OpenOptions::default()), (2048, false));
 }
