@@ -226,4 +226,12 @@ impl Model for Checked {
     fn head(&self) -> Option<Sector> {
         self.model.head()
     }
+
+    fn depends_on_data(&self) -> bool {
+        self.model.depends_on_data()
+    }
+
+    fn zone_has(&mut self, zone: ZoneIndex, written: u32) {
+        self.model.zone_has(zone, written);
+    }
 }

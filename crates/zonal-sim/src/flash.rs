@@ -6,10 +6,12 @@
 //!
 //! Reads bypass the zone and go to one of several dies. Their data crosses the link in the order in which the dies complete. The link is full
 //! duplex, as PCIe and M-PHY are, so reads and writes do not wait for each other.
+//!
+//! A reset or finish occupies its zone for a time that depends on the amount of data in the zone. Other zones are not delayed.
 
 use crate::engine::Agenda;
 use crate::model::{Job, Model, Span, Tag, Totals};
-use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES};
+use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES, ZoneIndex};
 
 /// Service time of a command at a server: a fixed time plus the time for its bytes.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -24,6 +26,22 @@ impl Service {
     fn time(&self, sectors: u32) -> Span {
         let bytes = u64::from(sectors) * SECTOR_BYTES;
         self.fixed + (bytes as f64 * 1e9 / self.rate) as Span
+    }
+}
+
+/// Time that depends linearly on the amount of data in a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ByFill {
+    /// Time for a zone that is almost empty.
+    pub empty: Span,
+    /// Time for a zone that is full.
+    pub full: Span,
+}
+
+impl ByFill {
+    fn time(&self, written: u32, capacity: u32) -> Span {
+        let share = f64::from(written) / f64::from(capacity);
+        (self.empty as f64 + (self.full as f64 - self.empty as f64) * share) as Span
     }
 }
 
@@ -44,8 +62,12 @@ pub struct FlashOptions {
     pub dies: u32,
     /// Latency of a completion.
     pub answer: Span,
-    /// Time for a command without data, such as a reset.
+    /// Time for a command without data, unless it resets or finishes a zone with data.
     pub manage: Span,
+    /// Reset of a zone with data.
+    pub reset: ByFill,
+    /// Finish of a zone with data that is not full.
+    pub finish: ByFill,
 }
 
 /// Next event of a command at the drive.
@@ -60,6 +82,15 @@ enum Event {
     Answered(u32),
 }
 
+/// State of a zone.
+#[derive(Clone, Copy, Default, Debug)]
+struct Zone {
+    /// Time at which it becomes free.
+    free: Nanos,
+    /// End of the data in it, in sectors.
+    written: u32,
+}
+
 /// Model of a flash drive. See the module.
 #[derive(Debug)]
 pub struct FlashDrive {
@@ -69,7 +100,7 @@ pub struct FlashDrive {
     link: Nanos,
     link_back: Nanos,
     drive: Nanos,
-    zones: Vec<Nanos>,
+    zones: Vec<Zone>,
     dies: Vec<Nanos>,
     /// Completion of the last write.
     written: Nanos,
@@ -92,7 +123,7 @@ impl FlashDrive {
             link: Nanos(0),
             link_back: Nanos(0),
             drive: Nanos(0),
-            zones: vec![Nanos(0); geometry.zones() as usize],
+            zones: vec![Zone::default(); geometry.zones() as usize],
             dies: vec![Nanos(0); options.dies.max(1) as usize],
             written: Nanos(0),
             events: Agenda::default(),
@@ -104,12 +135,35 @@ impl FlashDrive {
     fn write(&mut self, now: Nanos, job: &Job) -> Nanos {
         let FlashOptions { drive, zone, .. } = self.options;
         let payload = if job.op == Op::WriteZeroes { 0 } else { job.sectors };
-        let at = self.geometry.zone_of(job.sector).0 as usize;
+        let own = &mut self.zones[self.geometry.zone_of(job.sector).0 as usize];
+        own.written = self.geometry.offset_of(job.sector) + job.sectors;
         let through = serve(&mut self.drive, now, drive.time(payload));
-        let in_zone = serve(&mut self.zones[at], now, zone.time(payload));
+        let in_zone = serve(&mut own.free, now, zone.time(payload));
         // A queue completes commands in order of submission.
         self.written = self.written.max(through).max(in_zone);
         through.max(in_zone)
+    }
+
+    /// Resets or finishes a zone.
+    fn manage(&mut self, now: Nanos, op: Op, zone: ZoneIndex) -> Nanos {
+        let FlashOptions { manage, reset, finish, .. } = self.options;
+        let capacity = self.geometry.capacity_of(zone);
+        let own = &mut self.zones[zone.0 as usize];
+        let (time, left) = match (op, own.written) {
+            (Op::ZoneFinish, 1..) if own.written < capacity => (finish.time(own.written, capacity), capacity),
+            (Op::ZoneFinish, _) => (manage, capacity),
+            (_, 0) => (manage, 0),
+            _ => (reset.time(own.written, capacity), 0),
+        };
+        own.written = left;
+        serve(&mut own.free, now, time)
+    }
+
+    /// Resets all zones at once.
+    fn reset_all(&mut self, now: Nanos) -> Nanos {
+        let zones =
+            (0..self.geometry.zones()).map(ZoneIndex).skip(self.geometry.conventional_zones() as usize);
+        zones.map(|zone| self.manage(now, Op::ZoneReset, zone)).max().unwrap_or(now)
     }
 
     /// A die reads its cells.
@@ -129,14 +183,16 @@ impl FlashDrive {
         let is_write = job.op.is_write() && !job.refused;
         let carried = if is_write && job.op != Op::WriteZeroes { job.sectors } else { 0 };
         let here = serve(&mut self.link, now, self.options.link.time(carried));
-        let manage = Nanos(here.0 + self.options.manage);
         match job.op {
             _ if job.refused => here,
             Op::Write | Op::Append | Op::WriteZeroes => self.write(here, job),
             Op::Read | Op::Verify => self.sense(here, job),
             Op::Flush => self.written.max(here),
-            Op::ZoneReset | Op::ZoneFinish | Op::ZoneOpen | Op::ZoneClose | Op::ZoneOffline => manage,
-            Op::ResetAll | Op::Report | Op::Discard => manage,
+            Op::ZoneReset | Op::ZoneFinish => self.manage(here, job.op, self.geometry.zone_of(job.sector)),
+            Op::ResetAll => self.reset_all(here),
+            Op::ZoneOpen | Op::ZoneClose | Op::ZoneOffline | Op::Report | Op::Discard => {
+                Nanos(here.0 + self.options.manage)
+            }
         }
     }
 
@@ -185,5 +241,14 @@ impl Model for FlashDrive {
 
     fn totals(&self) -> Totals {
         self.totals
+    }
+
+    fn depends_on_data(&self) -> bool {
+        let FlashOptions { manage, reset, finish, .. } = self.options;
+        [reset, finish].into_iter().any(|by| by != ByFill { empty: manage, full: manage })
+    }
+
+    fn zone_has(&mut self, zone: ZoneIndex, written: u32) {
+        self.zones[zone.0 as usize].written = written;
     }
 }

@@ -1,6 +1,6 @@
 //! Interface of timing models.
 
-use zonal_core::{Nanos, Op, Sector};
+use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 
 /// Number of a command at the drive, chosen by the submitter and free again after completion.
 pub type Tag = u32;
@@ -77,4 +77,13 @@ pub trait Model: Send {
     fn head(&self) -> Option<Sector> {
         None
     }
+
+    /// True if times depend on the amount of data in the zones. Zones that have data before the first
+    /// command are then declared by [`Model::zone_has`].
+    fn depends_on_data(&self) -> bool {
+        false
+    }
+
+    /// Declares that a zone has `written` sectors of data.
+    fn zone_has(&mut self, _zone: ZoneIndex, _written: u32) {}
 }

@@ -2,10 +2,11 @@
 
 use crate::{Checked, Concurrency, Model, Profile, Timed};
 use std::sync::Arc;
-use zonal_core::Geometry;
+use zonal_core::{Geometry, Sector, ZoneCondition};
 use zonal_io::device::Device;
 use zonal_io::emulated::{Emulated, Null, Ram};
 use zonal_io::registry::{NameError, Part, Registry};
+use zonal_io::volume;
 
 /// Adds simulated drives and the wrapper `timing` to `registry`.
 ///
@@ -39,10 +40,26 @@ pub fn register(registry: &mut Registry) {
         }
         let name = part.name_from_here().to_owned();
         Ok(Box::new(move |inner| {
-            let model = model(&profile, checked, inner.info().geometry);
+            let mut model = model(&profile, checked, inner.info().geometry);
+            declare_data(&mut *model, &*inner);
             Ok(Arc::new(Timed::new(inner, model).named(&name)))
         }))
     });
+}
+
+/// Declares the data that `device` has to a model with times that depend on it. Zones that the device
+/// does not report count as empty.
+fn declare_data(model: &mut dyn Model, device: &dyn Device) {
+    if !model.depends_on_data() || device.insight().begins_empty {
+        return;
+    }
+    let geometry = device.info().geometry;
+    let zones = volume::report(device, Sector(0), geometry.zones()).unwrap_or_default();
+    for zone in &zones {
+        let is_full = zone.condition == ZoneCondition::Full;
+        let end = zone.write_pointer.unwrap_or(if is_full { zone.start + zone.capacity } else { zone.start });
+        model.zone_has(zone.zone, (end.0 - zone.start.0) as u32);
+    }
 }
 
 fn model(profile: &Profile, checked: Option<Concurrency>, geometry: Geometry) -> Box<dyn Model> {

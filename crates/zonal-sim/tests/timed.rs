@@ -191,6 +191,24 @@ fn null_device_in_a_flash_drives_time_is_never_faster_than_the_drive() {
     }
 }
 
+/// A reset takes longer the more data is in the zone, also if the data is older than the simulation.
+#[test]
+fn reset_of_a_zone_with_older_data_takes_its_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("old.zonal");
+    create(&path);
+    Host::new(image(&path), WriteMode::PerZone).fill(0, 32, 8);
+    let mut registry = zonal_io::registry::Registry::default();
+    zonal_sim::register(&mut registry);
+    let mut host =
+        Host::new(registry.open(&format!("timing:zns-1t+{}", path.display())).unwrap(), WriteMode::PerZone);
+    let begin = Instant::now();
+    host.submit(Request::zone(Op::ZoneReset, Sector(0)));
+    host.wait_for(1);
+    // 5 to 16.2 ms; the zone is full to a half.
+    assert!(begin.elapsed() >= Duration::from_micros(10_600), "{:?}", begin.elapsed());
+}
+
 #[test]
 fn limits_and_errors_of_the_inner_device_are_passed_on_in_the_drives_time() {
     let options = EmulatedOptions::default().with_zone_max_open(2).with_zone_max_active(2);

@@ -75,7 +75,7 @@ fn create_takes_a_profile_and_overrides() {
     assert_eq!((&device["rotational"], &device["personality"]), (&true.into(), &"zns".into()));
     assert_eq!(
         (&device["zone_capacity"], &device["append_max"]),
-        (&(2u64 << 30).into(), &(128 << 10).into())
+        (&(1077u64 << 20).into(), &(128 << 10).into())
     );
 }
 

@@ -164,7 +164,18 @@ fn table(text: &str, changes: &[(&str, &str)]) -> Result<Table, Problem> {
     for (key, value) in changes {
         change(&mut table, key, value)?;
     }
+    // A capacity belongs to its zone size.
+    let is_given = |key: &str| changes.iter().any(|(given, _)| *given == key);
+    if is_given("zone_size") && !is_given("zone_capacity") && has_capacity(&table) {
+        change(&mut table, "zone_capacity", "0")?;
+    }
     Ok(table)
+}
+
+/// True if the zones have a capacity smaller than their size.
+fn has_capacity(table: &Table) -> bool {
+    let value = |key: &str| table.get("drive")?.get(key)?.get("value")?.as_integer();
+    value("zone_capacity").is_some_and(|bytes| bytes != 0)
 }
 
 fn read(path: &Path) -> Result<String, ProfileError> {

@@ -157,6 +157,20 @@ fn rate_that_a_clock_cannot_count_is_refused() {
 }
 
 #[test]
+fn zone_capacity_of_a_profile_goes_with_its_zone_size() {
+    let capacity = |changes: &[(&str, &str)]| {
+        let geometry = Profile::open("zns-1t", changes).unwrap().emulated_options().geometry().unwrap();
+        geometry.zone_capacity().bytes()
+    };
+    assert_eq!(capacity(&[]), 1077 << 20);
+    assert_eq!(capacity(&[("size", "64G")]), 1077 << 20);
+    assert_eq!(capacity(&[("zone_size", "4M")]), 4 << 20);
+    assert_eq!(capacity(&[("zone_capacity", "3M"), ("zone_size", "4M")]), 3 << 20);
+    let moved = Profile::open("smr-hdd-30t", &[("zone_size", "64M")]).unwrap().standing();
+    assert_eq!(moved, Standing::Moved(vec!["zone_size".into()]), "a disk has no capacity to lose");
+}
+
+#[test]
 fn profile_says_what_its_figures_are_worth() {
     let standing = |name: &str, changes: &[(&str, &str)]| Profile::open(name, changes).unwrap().standing();
     let Standing::Calibrated { to: Some(to), worst: None } = standing("smr-hdd-30t", &[("io_us", "2")])

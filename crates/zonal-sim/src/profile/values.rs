@@ -1,7 +1,7 @@
 //! Values of profiles, with their sources.
 
 use super::error::Problem;
-use crate::flash::{FlashDrive, FlashOptions, Service};
+use crate::flash::{ByFill, FlashDrive, FlashOptions, Service};
 use crate::model::{Model, Span};
 use crate::smr::{CacheLimits, MechanicsOptions, Order, Policy, SmrDisk, SmrOptions};
 use serde::de::Error as _;
@@ -179,7 +179,8 @@ impl<'de> Deserialize<'de> for TimingValues {
 }
 
 /// Values of a flash drive: fields of [`FlashOptions`], with times in microseconds and rates in
-/// 10^6 bytes per second. A rate of 0 is infinite.
+/// 10^6 bytes per second. A rate of 0 is infinite. Absent times of a reset or finish are
+/// `manage_us`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a section of values, as under [timing]")]
 #[expect(missing_docs, reason = "as in FlashOptions")]
@@ -196,6 +197,14 @@ pub struct FlashValues {
     pub dies: Sourced<u32>,
     pub answer_us: Sourced<f64>,
     pub manage_us: Sourced<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset_empty_us: Option<Sourced<f64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset_full_us: Option<Sourced<f64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finish_empty_us: Option<Sourced<f64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finish_full_us: Option<Sourced<f64>>,
 }
 
 impl FlashValues {
@@ -209,6 +218,15 @@ impl FlashValues {
             ("manage_us", &self.manage_us),
         ] {
             within(key, value.value, 0.0..=MICROS_MAX, MICROS)?;
+        }
+        for (key, value) in [
+            ("reset_empty_us", &self.reset_empty_us),
+            ("reset_full_us", &self.reset_full_us),
+            ("finish_empty_us", &self.finish_empty_us),
+            ("finish_full_us", &self.finish_full_us),
+        ] {
+            let value = value.as_ref().map_or(0.0, |value| value.value);
+            within(key, value, 0.0..=MICROS_MAX, MICROS)?;
         }
         for (key, value) in [
             ("link_mb_s", &self.link_mb_s),
@@ -226,6 +244,11 @@ impl FlashValues {
 
     /// Converts to options.
     pub fn options(&self) -> FlashOptions {
+        let time = |value: &Option<Sourced<f64>>, default: &Sourced<f64>| {
+            nanos(value.as_ref().unwrap_or(default).value)
+        };
+        let by_fill =
+            |empty, full| ByFill { empty: time(empty, &self.manage_us), full: time(full, &self.manage_us) };
         let service = |fixed: &Sourced<f64>, rate: &Sourced<f64>| Service {
             fixed: nanos(fixed.value),
             rate: if rate.value == 0.0 { f64::INFINITY } else { rate.value * 1e6 },
@@ -239,6 +262,8 @@ impl FlashValues {
             dies: self.dies.value,
             answer: nanos(self.answer_us.value),
             manage: nanos(self.manage_us.value),
+            reset: by_fill(&self.reset_empty_us, &self.reset_full_us),
+            finish: by_fill(&self.finish_empty_us, &self.finish_full_us),
         }
     }
 }

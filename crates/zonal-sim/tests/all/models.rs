@@ -427,6 +427,81 @@ fn flash_writes_take_the_same_time_beside_reads() {
     assert_eq!(alone, beside);
 }
 
+/// Sectors that a zone of the ZNS drive holds, and the start of the second zone.
+const ZNS_CAPACITY: u32 = 1077 * MIB;
+const ZNS_SECOND: u64 = 4_194_304;
+
+/// Time of `op` on the first zone with this share of it written, in milliseconds.
+fn managed(op: Op, written: u32) -> f64 {
+    let mut model = model("zns-1t", &[]);
+    if written > 0 {
+        model.submit(Nanos(0), 0, &write(0, written));
+    }
+    let begin = drain(&mut *model);
+    model.submit(begin, 1, &job(op, 0, 0));
+    (drain(&mut *model).0 - begin.0) as f64 / 1e6
+}
+
+/// Published means of a ZN540, by the share of the zone that is written.
+#[test]
+fn flash_reset_and_finish_take_as_long_as_published() {
+    let of = |share: f64| (share * f64::from(ZNS_CAPACITY)) as u32;
+    let resets = [(1.0 / 16.0, 5.15), (0.125, 6.32), (0.25, 8.14), (0.5, 11.61), (1.0, 16.19)];
+    for (share, published) in resets {
+        let error = managed(Op::ZoneReset, of(share)) / published - 1.0;
+        assert!(error.abs() < 0.12, "reset at {share}: {error}");
+    }
+    let finishes = [(0.0, 907.51), (1.0 / 16.0, 848.27), (0.125, 792.7), (0.25, 681.05), (0.5, 456.76)];
+    for (share, published) in finishes.into_iter().chain([(1.0, 3.07)]) {
+        let error = managed(Op::ZoneFinish, of(share).clamp(8, ZNS_CAPACITY - 8)) / published - 1.0;
+        assert!(error.abs() < 0.015, "finish at {share}: {error}");
+    }
+    for (op, written) in [(Op::ZoneReset, 0), (Op::ZoneFinish, 0), (Op::ZoneFinish, ZNS_CAPACITY)] {
+        assert_eq!(managed(op, written), 0.01, "nothing to do: {op:?} with {written}");
+    }
+}
+
+#[test]
+fn flash_zone_that_is_finished_or_reset_is_full_or_empty() {
+    let mut model = model("zns-1t", &[]);
+    let mut now = Nanos(0);
+    let mut time = |op| {
+        model.submit(now, 0, &job(op, 0, 0));
+        let begin = std::mem::replace(&mut now, drain(&mut *model));
+        now.0 - begin.0
+    };
+    let (empty, full) = (10_000, 16_200_000);
+    assert_eq!(time(Op::ZoneFinish), empty);
+    assert_eq!(time(Op::ZoneReset), full);
+    assert_eq!(time(Op::ZoneReset), empty);
+    assert_eq!(time(Op::ZoneFinish), empty);
+    assert_eq!([time(Op::ResetAll), time(Op::ResetAll)], [full, empty]);
+}
+
+#[test]
+fn flash_zone_in_reset_is_busy_and_others_go_on() {
+    let mut model = model("zns-1t", &[]);
+    model.submit(Nanos(0), 0, &write(0, ZNS_CAPACITY));
+    let begin = drain(&mut *model);
+    let jobs = [job(Op::ZoneReset, 0, 0), write(0, 8), write(ZNS_SECOND, 8)];
+    (0..).zip(&jobs).for_each(|(tag, job)| model.submit(begin, tag, job));
+    let mut ends = [0; 3];
+    while let Some(next) = model.next() {
+        model.run(next, &mut |at, tag| ends[tag as usize] = at.0 - begin.0);
+    }
+    assert!(ends[0] == 16_200_000 && ends[1] > ends[0] && ends[2] < 100_000, "{ends:?}");
+}
+
+#[test]
+fn flash_reset_takes_the_time_of_any_command_without_data_if_it_has_no_own() {
+    let mut model = model("ufs-zoned", &[]);
+    model.submit(Nanos(0), 0, &write(0, MIB));
+    let begin = drain(&mut *model);
+    model.submit(begin, 1, &job(Op::ZoneReset, 0, 0));
+    // The link, a reset, the way back.
+    assert_eq!(drain(&mut *model).0 - begin.0, 10_000 + 500_000 + 10_000);
+}
+
 fn any_job() -> impl Strategy<Value = Job> {
     let op = prop_oneof![
         4 => Just(Op::Write),

@@ -116,8 +116,12 @@ fn in_words(profile: &Profile) -> String {
         0 => "no zone append".to_owned(),
         bytes => format!("appends of {} at most", human(bytes)),
     };
+    let capacity = match profile.zone_capacity {
+        all if all == profile.zone_size => String::new(),
+        part => format!(" with a capacity of {}", human(part)),
+    };
     format!(
-        "{} zones of {}, {} conventional, {}, {}, {append}",
+        "{} zones of {}{capacity}, {} conventional, {}, {}, {append}",
         profile.size / profile.zone_size,
         human(profile.zone_size),
         profile.zone_nr_conv,

@@ -115,7 +115,7 @@ fn profiles_are_what_they_say() {
     };
     assert_eq!(of("smr-hdd-30t"), (111_758, 0, 128, 0, 0));
     assert_eq!(of("smr-hdd-26t"), (96_857, 0, 128, 0, 0));
-    assert_eq!(of("zns-1t"), (465, 0, 14, 14, 256));
+    assert_eq!(of("zns-1t"), (905, 0, 14, 14, 256));
     assert_eq!(of("ufs-zoned"), (476, 0, 6, 6, 0));
     assert_eq!(Profile::all().len(), 4, "a new profile belongs here");
 }
