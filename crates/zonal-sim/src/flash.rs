@@ -29,6 +29,25 @@ impl Service {
     }
 }
 
+/// Additional time of a write that is shorter than the drive's unit of writing: the drive has to fill
+/// up the unit. Proportional to the missing part.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct ShortWrites {
+    /// Unit of writing in sectors. 0: writes of any length are written as they are.
+    pub unit: u32,
+    /// Time to fill up a whole unit.
+    pub time: Span,
+}
+
+impl ShortWrites {
+    fn time(&self, sectors: u32) -> Span {
+        match sectors < self.unit {
+            true => u64::from(self.unit - sectors) * self.time / u64::from(self.unit),
+            false => 0,
+        }
+    }
+}
+
 /// Time that depends linearly on the amount of data in a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ByFill {
@@ -54,6 +73,8 @@ pub struct FlashOptions {
     pub link: Service,
     /// The drive as a whole.
     pub drive: Service,
+    /// Additional time of the drive for short writes.
+    pub short: ShortWrites,
     /// Zone of a write or append.
     pub zone: Service,
     /// Die of a read.
@@ -133,11 +154,14 @@ impl FlashDrive {
     }
 
     fn write(&mut self, now: Nanos, job: &Job) -> Nanos {
-        let FlashOptions { drive, zone, .. } = self.options;
-        let payload = if job.op == Op::WriteZeroes { 0 } else { job.sectors };
+        let FlashOptions { drive, short, zone, .. } = self.options;
+        let (payload, short) = match job.op {
+            Op::WriteZeroes => (0, 0),
+            _ => (job.sectors, short.time(job.sectors)),
+        };
         let own = &mut self.zones[self.geometry.zone_of(job.sector).0 as usize];
         own.written = self.geometry.offset_of(job.sector) + job.sectors;
-        let through = serve(&mut self.drive, now, drive.time(payload));
+        let through = serve(&mut self.drive, now, drive.time(payload) + short);
         let in_zone = serve(&mut own.free, now, zone.time(payload));
         // A queue completes commands in order of submission.
         self.written = self.written.max(through).max(in_zone);

@@ -41,7 +41,8 @@ The name of a device is its kind, a colon, and its options, separated by commas.
                                 image:[PATH],threads=4. A bare path is taken whole and has no options
   concat:[NAME][NAME]           the zones of several devices, one device after the other
   sim:PROFILE                   a simulated drive in virtual time. Options override values of the profile:
-                                sim:PROFILE,KEY=VALUE. keep=data keeps data in memory, as ram does. checked=RULE ends
+                                sim:PROFILE,KEY=VALUE. format=512 selects the format with this logical block, if the
+                                profile has several. keep=data keeps data in memory, as ram does. checked=RULE ends
                                 a run in which the drive or the write path breaks its rules. RULE is the number of
                                 writes that may be in flight: many (any number), zone (one per zone) or drive (one)
   nvme-tcp://ADDR:PORT/NQN      a namespace of an NVMe/TCP controller, such as `zonal serve`: the first zoned one, otherwise

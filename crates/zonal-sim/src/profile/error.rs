@@ -24,6 +24,10 @@ pub(super) enum Problem {
     /// Size of this key in bytes, which is not a multiple of the block size.
     NotBlocks(&'static str, u64, u32),
     Drive(String),
+    /// Unknown format, with the existing ones.
+    Format(String, Vec<String>),
+    /// `format` is not a section of tables.
+    NoFormats,
     /// The value of this key is outside of its range.
     OutsideRange(String),
     /// The obsolete key [`REPLACED`] is present.
@@ -83,6 +87,15 @@ impl fmt::Display for ProfileError {
                 write!(f, "{key} of {bytes} bytes is not a multiple of the block of {block}")
             }
             Problem::Drive(e) => write!(f, "{e}"),
+            Problem::Format(format, known) => {
+                write!(f, "format={format}: no such format; choose from {}", known.join(", "))
+            }
+            Problem::NoFormats => {
+                write!(
+                    f,
+                    "format: expected tables such as [format.512], named after the size of the logical block"
+                )
+            }
             Problem::OutsideRange(key) => {
                 write!(f, "the value of {key} is outside of its range")
             }

@@ -15,8 +15,12 @@
 //! model = "smr-disk"
 //! turn_us = { value = 8333, source = "datasheet", note = "7200 rpm" }
 //! ```
+//!
+//! A drive that can be formatted with other logical blocks has a table `[format.BYTES]` for each such
+//! format, with the values that differ.
 
 mod error;
+mod format;
 mod standing;
 mod values;
 mod write;
@@ -28,6 +32,7 @@ pub use values::{DriveValues, FlashValues, HostValues, SmrValues, Source, Source
 use crate::Timed;
 use crate::model::Model;
 use error::{Problem, REPLACED};
+use format::Formats;
 use serde::Deserialize;
 use std::path::Path;
 use std::sync::Arc;
@@ -161,7 +166,15 @@ fn table(text: &str, changes: &[(&str, &str)]) -> Result<Table, Problem> {
     if timing.is_some_and(|values| values.contains_key(REPLACED)) {
         return Err(Problem::Replaced);
     }
+    // A format first, so that other changes apply to it.
+    let formats = Formats::take_from(&mut table)?;
+    let mut others = Vec::new();
     for (key, value) in changes {
+        if !formats.select(&mut table, key, value)? {
+            others.push((key, value));
+        }
+    }
+    for (key, value) in others {
         change(&mut table, key, value)?;
     }
     // A capacity belongs to its zone size.

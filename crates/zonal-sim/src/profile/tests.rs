@@ -132,7 +132,9 @@ fn every_key_of_a_profile_is_in_the_documentation() {
         let profile: Table = Profile::text(name).unwrap().parse().unwrap();
         let sections =
             ["drive", "timing", "host"].map(|section| profile[section].as_table().unwrap().clone());
-        sections.iter().flat_map(Table::keys).for_each(|key| keys += &format!(" {key}"));
+        let formats = profile.get("format").and_then(Value::as_table).into_iter().flat_map(Table::values);
+        let formats = formats.filter_map(Value::as_table);
+        sections.iter().chain(formats).flat_map(Table::keys).for_each(|key| keys += &format!(" {key}"));
     }
     for key in keys.split_whitespace() {
         assert!(text.contains(&format!("\n| `{key}` | ")), "{key} is not in docs/SIM.md");
@@ -154,6 +156,48 @@ fn rate_that_a_clock_cannot_count_is_refused() {
         assert!(error.contains("drive_mb_s has to be 0 (infinite), or from 0.001"), "{error}");
     }
     assert!(Profile::open("zns-1t", &[("drive_mb_s", "0"), ("zone_mb_s", "0.001")]).is_ok());
+}
+
+#[test]
+fn format_replaces_values_and_is_not_calibrated() {
+    let open = |changes: &[(&str, &str)]| Profile::open("zns-1t", changes).unwrap();
+    let short = |profile: &Profile| match &profile.timing {
+        TimingValues::Flash(values) => values.options().short.unit,
+        TimingValues::SmrDisk(_) => panic!("it is flash"),
+    };
+    for key in ["format", "blocksize"] {
+        let profile = open(&[("short_us", "20"), (key, "512")]);
+        assert_eq!((profile.drive.blocksize.value, short(&profile)), (512, 16), "{key}");
+        assert_eq!(profile.standing(), Standing::Uncalibrated, "{key}");
+    }
+    let own = open(&[("format", "4k")]);
+    assert_eq!((own.drive.blocksize.value, short(&own)), (4096, 0));
+    assert!(matches!(own.standing(), Standing::Calibrated { .. }));
+    assert_eq!(open(&[("blocksize", "1024")]).standing(), Standing::Moved(vec!["blocksize".into()]));
+    let unknown = error("zns-1t", &[("format", "1k")]);
+    assert!(unknown.ends_with("format=1k: no such format; choose from 4096, 512"), "{unknown}");
+    assert!(error("ufs-zoned", &[("format", "512")]).ends_with("choose from 4096"));
+}
+
+#[test]
+fn format_that_is_wrong_is_an_error() {
+    let text = |format: &str| {
+        let text = Profile::text("zns-1t").unwrap();
+        text[..text.find("[format.512]").unwrap()].to_owned() + format
+    };
+    let error =
+        |format: &str, name| Profile::parse("x", &text(format), &[("format", name)]).unwrap_err().to_string();
+    let value = "{ value = 1.0, source = \"assumed\" }";
+    for (format, name, expected) in [
+        ("[format]\n512 = 7", "512", "format: expected tables such as [format.512]"),
+        ("[format.small]\n", "small", "format: expected tables such as [format.512]"),
+        (&format!("[format.512]\nshort_ns = {value}"), "512", "unknown field `short_ns`"),
+        (&format!("[format.512]\ndies = {value}"), "512", "in `dies.value`"),
+        ("[format.513]\n", "513", "is not a multiple of the block of 513"),
+    ] {
+        let error = error(format, name);
+        assert!(error.contains(expected), "{format}: {error}");
+    }
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! Values of profiles, with their sources.
 
 use super::error::Problem;
-use crate::flash::{ByFill, FlashDrive, FlashOptions, Service};
+use crate::flash::{ByFill, FlashDrive, FlashOptions, Service, ShortWrites};
 use crate::model::{Model, Span};
 use crate::smr::{CacheLimits, MechanicsOptions, Order, Policy, SmrDisk, SmrOptions};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use std::ops::RangeInclusive;
 use toml::Table;
-use zonal_core::{Geometry, Personality};
+use zonal_core::{Geometry, Personality, SECTOR_BYTES};
 use zonal_io::device::HostTime;
 use zonal_io::emulated::EmulatedOptions;
 
@@ -180,7 +180,7 @@ impl<'de> Deserialize<'de> for TimingValues {
 
 /// Values of a flash drive: fields of [`FlashOptions`], with times in microseconds and rates in
 /// 10^6 bytes per second. A rate of 0 is infinite. Absent times of a reset or finish are
-/// `manage_us`.
+/// `manage_us`; what else is absent is 0.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a section of values, as under [timing]")]
 #[expect(missing_docs, reason = "as in FlashOptions")]
@@ -190,6 +190,10 @@ pub struct FlashValues {
     pub link_mb_s: Sourced<f64>,
     pub drive_us: Sourced<f64>,
     pub drive_mb_s: Sourced<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub short_bytes: Option<Sourced<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub short_us: Option<Sourced<f64>>,
     pub zone_us: Sourced<f64>,
     pub zone_mb_s: Sourced<f64>,
     pub read_us: Sourced<f64>,
@@ -220,6 +224,7 @@ impl FlashValues {
             within(key, value.value, 0.0..=MICROS_MAX, MICROS)?;
         }
         for (key, value) in [
+            ("short_us", &self.short_us),
             ("reset_empty_us", &self.reset_empty_us),
             ("reset_full_us", &self.reset_full_us),
             ("finish_empty_us", &self.finish_empty_us),
@@ -247,6 +252,8 @@ impl FlashValues {
         let time = |value: &Option<Sourced<f64>>, default: &Sourced<f64>| {
             nanos(value.as_ref().unwrap_or(default).value)
         };
+        let time_or_none =
+            |value: &Option<Sourced<f64>>| value.as_ref().map_or(0, |value| nanos(value.value));
         let by_fill =
             |empty, full| ByFill { empty: time(empty, &self.manage_us), full: time(full, &self.manage_us) };
         let service = |fixed: &Sourced<f64>, rate: &Sourced<f64>| Service {
@@ -257,6 +264,10 @@ impl FlashValues {
             queue_depth: self.queue_depth.value,
             link: service(&self.link_us, &self.link_mb_s),
             drive: service(&self.drive_us, &self.drive_mb_s),
+            short: ShortWrites {
+                unit: self.short_bytes.as_ref().map_or(0, |value| value.value / SECTOR_BYTES as u32),
+                time: time_or_none(&self.short_us),
+            },
             zone: service(&self.zone_us, &self.zone_mb_s),
             read: service(&self.read_us, &self.read_mb_s),
             dies: self.dies.value,

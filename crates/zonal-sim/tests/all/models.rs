@@ -502,6 +502,23 @@ fn flash_reset_takes_the_time_of_any_command_without_data_if_it_has_no_own() {
     assert_eq!(drain(&mut *model).0 - begin.0, 10_000 + 500_000 + 10_000);
 }
 
+/// Published differences between the formats of a ZN540, in microseconds: from the latency of 4 KiB
+/// in the format of 4096 bytes, and from 8 KiB on that of the same write.
+#[test]
+fn flash_short_writes_take_longer_in_the_format_of_512_bytes() {
+    let latency = |format: &'static str, sectors| {
+        let changes = [("format", format), ("link_mb_s", "0"), ("drive_mb_s", "0"), ("zone_mb_s", "0")];
+        play(&mut *model("zns-1t", &changes), &[write(0, sectors)], 1)[0].0 as f64 / 1e3
+    };
+    for (sectors, published) in [(1, 13.4), (2, 12.3), (8, 8.4)] {
+        let longer = latency("512", sectors) - latency("4096", 8);
+        assert!((longer - published).abs() < 3.0, "{sectors} sectors: {longer} us longer");
+    }
+    for sectors in [16, 256] {
+        assert_eq!(latency("512", sectors), latency("4096", sectors), "{sectors} sectors");
+    }
+}
+
 fn any_job() -> impl Strategy<Value = Job> {
     let op = prop_oneof![
         4 => Just(Op::Write),
