@@ -12,6 +12,7 @@
 //! - The head does one thing at a time, and does not jump without a seek.
 //! - Time does not run backwards, and every completion belongs to a command.
 
+use crate::hibernation::Hibernation;
 use crate::model::{Job, Model, Span, Tag, Totals};
 use std::collections::{HashMap, VecDeque};
 use zonal_core::{Geometry, Nanos, Sector, ZoneIndex};
@@ -233,5 +234,9 @@ impl Model for Checked {
 
     fn zone_has(&mut self, zone: ZoneIndex, written: u32) {
         self.model.zone_has(zone, written);
+    }
+
+    fn hibernation(&self) -> Option<Hibernation> {
+        self.model.hibernation()
     }
 }

@@ -10,6 +10,7 @@
 //! A reset or finish occupies its zone for a time that depends on the amount of data in the zone. Other zones are not delayed.
 
 use crate::engine::Agenda;
+use crate::hibernation::Hibernation;
 use crate::model::{Job, Model, Span, Tag, Totals};
 use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES, ZoneIndex};
 
@@ -89,6 +90,8 @@ pub struct FlashOptions {
     pub reset: ByFill,
     /// Finish of a zone with data that is not full.
     pub finish: ByFill,
+    /// Power saving of the link.
+    pub hibernation: Option<Hibernation>,
 }
 
 /// Next event of a command at the drive.
@@ -274,5 +277,9 @@ impl Model for FlashDrive {
 
     fn zone_has(&mut self, zone: ZoneIndex, written: u32) {
         self.zones[zone.0 as usize].written = written;
+    }
+
+    fn hibernation(&self) -> Option<Hibernation> {
+        self.options.hibernation
     }
 }

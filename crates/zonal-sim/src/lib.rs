@@ -13,6 +13,7 @@ pub mod checked;
 pub mod engine;
 pub mod executor;
 pub mod flash;
+pub mod hibernation;
 pub mod model;
 pub mod profile;
 mod registry;
@@ -21,6 +22,7 @@ mod timed;
 
 pub use checked::{Checked, Concurrency};
 pub use executor::{Executor, Timeline};
+pub use hibernation::Hibernation;
 pub use model::{Job, Model, Tag, Totals};
 pub use profile::{Profile, ProfileError, Quantity, Standing};
 pub use registry::register;

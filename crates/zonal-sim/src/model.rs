@@ -1,5 +1,6 @@
 //! Interface of timing models.
 
+use crate::hibernation::Hibernation;
 use zonal_core::{Nanos, Op, Sector, ZoneIndex};
 
 /// Number of a command at the drive, chosen by the submitter and free again after completion.
@@ -86,4 +87,9 @@ pub trait Model: Send {
 
     /// Declares that a zone has `written` sectors of data.
     fn zone_has(&mut self, _zone: ZoneIndex, _written: u32) {}
+
+    /// Power saving of the link, which [`Timed`](crate::Timed) carries out.
+    fn hibernation(&self) -> Option<Hibernation> {
+        None
+    }
 }

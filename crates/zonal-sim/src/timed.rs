@@ -3,7 +3,11 @@
 //! The inner device gets each command at once and determines its result; the model determines the
 //! time of its completion. So zone states follow the inner device, in order of submission, and its
 //! errors (as with the wrapper `fault` inside) are reported at the drive's speed.
+//!
+//! While the drive's link wakes up from hibernation, both get no command. Commands wait here and are
+//! passed on afterwards, so their order there is also the order in which the zones see them.
 
+use crate::hibernation::Link;
 use crate::model::{Job, Model, Tag, Totals};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -36,6 +40,8 @@ struct TimedState {
     has_news: Vec<bool>,
     /// Number of commands that the inner device has not completed.
     awaited: u32,
+    /// The link, if it hibernates.
+    link: Option<Link>,
 }
 
 /// A command at the drive.
@@ -64,6 +70,7 @@ impl Timed {
             ready: (0..info.queues).map(|_| VecDeque::new()).collect(),
             has_news: vec![false; info.queues],
             awaited: 0,
+            link: model.hibernation().map(Link::new),
             model,
         };
         let Insight { virtual_time, host_time, .. } = inner.insight();
@@ -110,13 +117,57 @@ fn job(command: &Command, result: Option<&CommandResult>) -> Job {
 }
 
 impl TimedState {
-    fn run(&mut self, now: Nanos) {
-        self.now = self.now.max(now);
-        let TimedState { model, slots, free, ready, .. } = self;
-        model.run(self.now, &mut |_, tag| {
+    #[inline]
+    fn run(&mut self, now: Nanos, inner: &dyn Device) {
+        let before = self.now;
+        self.now = before.max(now);
+        if let Some(awake) = self.link.as_ref().and_then(Link::due).filter(|awake| *awake <= self.now) {
+            let at = awake.max(before);
+            self.run_model(at);
+            self.pass_on_held(at, inner);
+        }
+        self.run_model(self.now);
+    }
+
+    fn run_model(&mut self, until: Nanos) {
+        let TimedState { model, slots, free, ready, link, .. } = self;
+        model.run(until, &mut |at, tag| {
             slots[tag as usize].is_due = true;
             finish(slots, free, ready, tag);
+            if let Some(link) = link {
+                link.completed(at);
+            }
         });
+    }
+
+    /// Starts a command in slot `tag`. Returns `false`, and does nothing, if the inner device is busy.
+    #[inline]
+    fn start(&mut self, now: Nanos, queue: usize, tag: Tag, command: &Command, inner: &dyn Device) -> bool {
+        let result = match inner.submit(now, queue, command, &mut Some(Context::token(tag.into()))) {
+            Submitted::Busy => return false,
+            Submitted::Done(result) => Some(result),
+            Submitted::Accepted => {
+                self.awaited += 1;
+                None
+            }
+        };
+        let job = job(command, result.as_ref());
+        self.slots[tag as usize].result = result;
+        self.model.submit(now, tag, &job);
+        true
+    }
+
+    /// Passes on the commands that waited for the link, as far as the inner device takes them.
+    #[cold]
+    fn pass_on_held(&mut self, now: Nanos, inner: &dyn Device) {
+        let Some(mut link) = self.link.take() else { return };
+        link.open();
+        while let Some((tag, queue, command)) = link.first()
+            && self.start(now, queue, tag, &command, inner)
+        {
+            link.passed();
+        }
+        self.link = Some(link);
     }
 }
 
@@ -150,23 +201,18 @@ impl Wrapper for Timed {
         context: &mut Option<Context>,
     ) -> Submitted {
         let mut state = self.state.lock();
-        state.run(now);
+        state.run(now, &*self.inner);
+        let has_no_commands = state.free.len() == state.slots.len();
         let Some(tag) = state.free.pop() else { return Submitted::Busy };
-        let result = match self.inner.submit(now, queue, command, &mut Some(Context::token(tag.into()))) {
-            Submitted::Busy => {
-                state.free.push(tag);
-                return Submitted::Busy;
-            }
-            Submitted::Done(result) => Some(result),
-            Submitted::Accepted => {
-                state.awaited += 1;
-                None
-            }
-        };
-        let job = job(command, result.as_ref());
-        state.slots[tag as usize] = CommandSlot { context: context.take(), queue, result, is_due: false };
         let now = state.now;
-        state.model.submit(now, tag, &job);
+        let is_held =
+            state.link.as_mut().is_some_and(|link| link.holds(now, has_no_commands, (tag, queue, *command)));
+        if !is_held && !state.start(now, queue, tag, command, &*self.inner) {
+            state.free.push(tag);
+            return Submitted::Busy;
+        }
+        let slot = &mut state.slots[tag as usize];
+        (slot.context, slot.queue) = (context.take(), queue);
         let had_news = std::mem::replace(&mut state.has_news[queue], true);
         drop(state);
         // A thread arms its wake-up before it checks under this lock: either it sees the news, or
@@ -195,7 +241,7 @@ impl Wrapper for Timed {
                 finish(slots, free, ready, tag);
             });
         }
-        state.run(now);
+        state.run(now, &*self.inner);
         state.has_news[queue] = false;
         for _ in 0..budget {
             let Some(completed) = state.ready[queue].pop_front() else { break };
@@ -204,7 +250,8 @@ impl Wrapper for Timed {
         if !state.ready[queue].is_empty() {
             return Some(now);
         }
-        due.into_iter().chain(state.model.answers_from()).min()
+        let awake = state.link.as_ref().and_then(Link::due);
+        due.into_iter().chain(state.model.answers_from()).chain(awake).min()
     }
 
     fn is_idle(&self, queue: usize) -> bool {

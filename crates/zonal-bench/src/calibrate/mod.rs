@@ -202,6 +202,7 @@ fn drive_values(info: &DeviceInfo) -> profile::DriveValues {
         command_max: Sourced::measured(bytes(info.command_sectors_max), SAID),
         rotational: Sourced::measured(info.rotational, SAID),
         preserves_write_order: Sourced::measured(info.keeps_order, SAID),
+        queues: (info.queues > 1).then(|| Sourced::measured(info.queues as u32, SAID)),
         personality: Sourced::measured(if is_zbc { "zbc" } else { "zns" }.into(), SAID),
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use zonal_bench::job::{Direction, Extent};
 use zonal_bench::workload::Dir;
-use zonal_bench::{BenchError, BenchOptions, Detail, Failure, HostRules, JobReport, Report, run};
+use zonal_bench::{BenchError, BenchOptions, Detail, Failure, HostRules, JobReport, Reopen, Report, run};
 use zonal_io::device::Device;
 use zonal_io::linear::Linear;
 use zonal_io::volume::WriteMode;
@@ -410,4 +410,55 @@ fn sixteen_jobs_have_a_zone_each_for_themselves_under_fios_rule() {
     assert_eq!(jobs, 1);
     let (_, jobs) = deepest(HostRules::Zonal);
     assert!(jobs > 1, "{jobs}");
+}
+
+fn simulated_ufs(changes: &str) -> Arc<dyn Device> {
+    let mut registry = zonal_io::registry::Registry::default();
+    zonal_sim::register(&mut registry);
+    registry.open(&format!("sim:ufs-zoned,size=16G,keep=data{changes}")).unwrap()
+}
+
+fn run_unmerged(device: &Arc<dyn Device>, mode: WriteMode, jobs: &str) -> Report {
+    let mut options = BenchOptions::new(support::jobs(jobs));
+    (options.modes, options.volume.merge, options.reopen) = (vec![mode], false, Reopen::Same);
+    let report = run(&|| Ok(device.clone()), &options).unwrap();
+    assert!(!report.is_failed(), "{mode}: {}", report.to_text());
+    report
+}
+
+/// Bursts of writes, each of which wakes the link.
+#[test]
+fn link_that_reorders_after_hibernation_costs_pipelined_writes_time_and_no_data() {
+    const BURSTS: &str = "--name=w --rw=randwrite --zonemode=zbd --max_open_zones=3 --bs=4k --iodepth=16 --io_size=2M \
+                          --thinktime=1ms --thinktime_blocks=16 --verify=crc32c";
+    let redriven = |mode, changes: &str| {
+        let sleeps = format!(",hibernate_after_us=200,wake_us=300{changes}");
+        let report = run_unmerged(&simulated_ufs(&sleeps), mode, BURSTS);
+        assert!(report.modes[0].jobs[0].elapsed > Duration::from_micros(512 / 16 * 1300), "the link slept");
+        report.modes[0].statistics.redriven
+    };
+    let reorders = ",hibernate_reorders=1";
+    let pipelined = redriven(WriteMode::Pipelined, reorders);
+    assert!(pipelined > 30, "{pipelined}");
+    assert_eq!(redriven(WriteMode::Pipelined, reorders), pipelined, "a run can be repeated");
+    assert_eq!(redriven(WriteMode::Pipelined, ""), 0);
+    for mode in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::ZoneLock] {
+        assert_eq!(redriven(mode, reorders), 0, "{mode}");
+    }
+}
+
+/// The queues of a drive share its link, so their number changes nothing in virtual time.
+#[test]
+fn queues_of_a_simulated_drive_keep_the_order_of_pipelined_writes() {
+    const JOB: &str = "--name=w --rw=randwrite --zonemode=zbd --max_open_zones=6 --bs=4k --iodepth=32 --io_size=4M \
+                       --verify=crc32c";
+    let of = |queues: usize| {
+        let device = simulated_ufs(&format!(",queues={queues}"));
+        assert_eq!(device.info().queues, queues);
+        let report = run_unmerged(&device, WriteMode::Pipelined, JOB);
+        assert_eq!(report.modes[0].statistics.redriven, 0);
+        report.modes[0].jobs[0].elapsed
+    };
+    let one = of(1);
+    assert_eq!([2, 4, 5].map(of), [one; 3]);
 }

@@ -34,7 +34,7 @@ mod window;
 pub use bad::{BadBlocks, BadRange, BadRangeError};
 pub use degraded::Degraded;
 pub use plan::{Plan, PlanError, PlanMismatch, PlanProblem, Settling};
-pub use rule::{Carried, Effect, InFlight, Late, Ops, Reordered, Rule, RulePlace};
+pub use rule::{Carried, Effect, InFlight, Late, Ops, Reordered, Rule, RulePlace, shuffle};
 
 pub(crate) use plan::{RATES, TEXT_MAX, TIME_OUT};
 

@@ -375,7 +375,7 @@ impl Tally {
 }
 
 /// Shuffles `things` into a random order, different from the present one if there are at least two.
-pub(super) fn shuffle<T>(seed: u64, things: &mut [T]) {
+pub fn shuffle<T>(seed: u64, things: &mut [T]) {
     let mut random = Tally::new(seed, 0);
     let mut has_moved = false;
     for last in (1..things.len()).rev() {

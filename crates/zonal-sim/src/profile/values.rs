@@ -2,6 +2,7 @@
 
 use super::error::Problem;
 use crate::flash::{ByFill, FlashDrive, FlashOptions, Service, ShortWrites};
+use crate::hibernation::Hibernation;
 use crate::model::{Model, Span};
 use crate::smr::{CacheLimits, MechanicsOptions, Order, Policy, SmrDisk, SmrOptions};
 use serde::de::Error as _;
@@ -85,6 +86,9 @@ pub struct DriveValues {
     pub rotational: Sourced<bool>,
     /// True if the drive keeps the order of commands within a queue.
     pub preserves_write_order: Sourced<bool>,
+    /// Number of queues, each of which keeps its order. 1 if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queues: Option<Sourced<u32>>,
     /// `zns` or `zbc`.
     pub personality: Sourced<String>,
 }
@@ -103,7 +107,8 @@ impl DriveValues {
         if self.command_max.value < self.blocksize.value.into() {
             return Err(Problem::Range("command_max", "at least a block"));
         }
-        Ok(())
+        let queues = self.queues.as_ref().map_or(1, |queues| queues.value);
+        within("queues", queues.into(), 1.0..=65536.0, "from 1 to 65,536")
     }
 
     /// Options of the emulated device with these values.
@@ -122,6 +127,7 @@ impl DriveValues {
             .with_max_sectors(sectors(self.command_max.value))
             .with_rotational(self.rotational.value)
             .with_preserves_write_order(self.preserves_write_order.value)
+            .with_submit_queues(self.queues.as_ref().map_or(1, |queues| queues.value))
             .with_personality(if self.personality.value == "zbc" {
                 Personality::Zbc
             } else {
@@ -180,7 +186,7 @@ impl<'de> Deserialize<'de> for TimingValues {
 
 /// Values of a flash drive: fields of [`FlashOptions`], with times in microseconds and rates in
 /// 10^6 bytes per second. A rate of 0 is infinite. Absent times of a reset or finish are
-/// `manage_us`; what else is absent is 0.
+/// `manage_us`; what else is absent is 0 or `false`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, expecting = "a section of values, as under [timing]")]
 #[expect(missing_docs, reason = "as in FlashOptions")]
@@ -209,6 +215,12 @@ pub struct FlashValues {
     pub finish_empty_us: Option<Sourced<f64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub finish_full_us: Option<Sourced<f64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hibernate_after_us: Option<Sourced<f64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wake_us: Option<Sourced<f64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hibernate_reorders: Option<Sourced<bool>>,
 }
 
 impl FlashValues {
@@ -229,6 +241,8 @@ impl FlashValues {
             ("reset_full_us", &self.reset_full_us),
             ("finish_empty_us", &self.finish_empty_us),
             ("finish_full_us", &self.finish_full_us),
+            ("hibernate_after_us", &self.hibernate_after_us),
+            ("wake_us", &self.wake_us),
         ] {
             let value = value.as_ref().map_or(0.0, |value| value.value);
             within(key, value, 0.0..=MICROS_MAX, MICROS)?;
@@ -256,6 +270,11 @@ impl FlashValues {
             |value: &Option<Sourced<f64>>| value.as_ref().map_or(0, |value| nanos(value.value));
         let by_fill =
             |empty, full| ByFill { empty: time(empty, &self.manage_us), full: time(full, &self.manage_us) };
+        let hibernation = Hibernation {
+            after: time_or_none(&self.hibernate_after_us),
+            wake: time_or_none(&self.wake_us),
+            reorders: self.hibernate_reorders.as_ref().is_some_and(|value| value.value),
+        };
         let service = |fixed: &Sourced<f64>, rate: &Sourced<f64>| Service {
             fixed: nanos(fixed.value),
             rate: if rate.value == 0.0 { f64::INFINITY } else { rate.value * 1e6 },
@@ -275,6 +294,7 @@ impl FlashValues {
             manage: nanos(self.manage_us.value),
             reset: by_fill(&self.reset_empty_us, &self.reset_full_us),
             finish: by_fill(&self.finish_empty_us, &self.finish_full_us),
+            hibernation: (hibernation.after > 0).then_some(hibernation),
         }
     }
 }

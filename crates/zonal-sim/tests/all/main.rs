@@ -2,5 +2,6 @@
 //! module.
 
 mod checked;
+mod hibernation;
 mod models;
 mod profiles;
