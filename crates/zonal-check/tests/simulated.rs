@@ -89,7 +89,7 @@ fn disk_of_30_tb_is_as_far_off_as_its_page_says() {
         fitted.len() >= 11 && rms < 0.05 && fitted.iter().all(|error| *error < 0.09),
         "rms {rms}, {fitted:?}"
     );
-    let apart = errors_of_the_disk(Status::Predicted);
+    let apart = errors_of_the_disk(Status::Assumed);
     assert!(apart.len() >= 4 && apart[(apart.len() - 1) / 2] < 0.11, "{apart:?}");
 }
 

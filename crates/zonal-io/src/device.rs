@@ -229,6 +229,47 @@ impl std::ops::Add for Contention {
     }
 }
 
+/// Movements of a disk's head since the device was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize)]
+pub struct HeadMoves {
+    /// Reads and writes of the medium that did not begin where the previous one ended.
+    pub seeks: u64,
+    /// Reads and writes in another zone than the previous one, including those that continue a
+    /// stream in the next zone without a seek.
+    pub zone_changes: u64,
+    /// Reads and writes that began where the previous one ended, but after the sector had passed
+    /// the head, which waits for it to come round again.
+    pub missed_rotations: u64,
+    /// Time spent on seeks and rotational latency, in nanoseconds.
+    pub positioning_ns: u64,
+}
+
+impl HeadMoves {
+    /// Movements since `before`, an earlier value of the same device.
+    #[must_use]
+    pub fn since(self, before: HeadMoves) -> HeadMoves {
+        HeadMoves {
+            seeks: self.seeks - before.seeks,
+            zone_changes: self.zone_changes - before.zone_changes,
+            missed_rotations: self.missed_rotations - before.missed_rotations,
+            positioning_ns: self.positioning_ns - before.positioning_ns,
+        }
+    }
+}
+
+impl std::ops::Add for HeadMoves {
+    type Output = HeadMoves;
+
+    fn add(self, other: HeadMoves) -> HeadMoves {
+        HeadMoves {
+            seeks: self.seeks + other.seeks,
+            zone_changes: self.zone_changes + other.zone_changes,
+            missed_rotations: self.missed_rotations + other.missed_rotations,
+            positioning_ns: self.positioning_ns + other.positioning_ns,
+        }
+    }
+}
+
 /// Information that only an emulated or simulated device has: [`Device::insight`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Insight {
@@ -246,6 +287,8 @@ pub struct Insight {
     /// Position of the head at the time of the last call: behind the sector that it reads or
     /// writes. `None` if there is no head or it is unknown.
     pub head: Option<Sector>,
+    /// Movements of the head, or of all heads of several disks. `None` if there is no head.
+    pub head_moves: Option<HeadMoves>,
     /// Contention between threads inside the device, as far as counted.
     pub contention: Contention,
 }
@@ -284,7 +327,7 @@ pub trait Device: Send + Sync {
     }
 
     /// Current internal information. Optional for hardware drives; passed on by wrappers, which add
-    /// up the contention of several devices.
+    /// up the contention and the head movements of several devices.
     fn insight(&self) -> Insight {
         Insight::default()
     }

@@ -16,6 +16,7 @@ use crate::hibernation::Hibernation;
 use crate::model::{Job, Model, Span, Tag, Totals};
 use std::collections::{HashMap, VecDeque};
 use zonal_core::{Geometry, Nanos, Sector, ZoneIndex};
+use zonal_io::device::HeadMoves;
 
 /// Writes allowed at the drive at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +76,7 @@ fn writes(job: &Job) -> bool {
 }
 
 fn spent(totals: &Totals) -> Span {
-    totals.positioning + totals.transferring
+    totals.moves.positioning_ns + totals.transferring
 }
 
 impl Checked {
@@ -159,7 +160,7 @@ impl Checked {
         }
         let head = self.model.head();
         // Without positioning times, the head may jump.
-        if totals.positioning > 0 && totals.positionings == self.seen.positionings {
+        if totals.moves.positioning_ns > 0 && totals.moves.seeks == self.seen.moves.seeks {
             let went_on = head >= self.head;
             assert!(went_on, "the head went from {:?} to {head:?} without moving", self.head);
         }
@@ -238,5 +239,9 @@ impl Model for Checked {
 
     fn hibernation(&self) -> Option<Hibernation> {
         self.model.hibernation()
+    }
+
+    fn head_moves(&self) -> Option<HeadMoves> {
+        self.model.head_moves()
     }
 }

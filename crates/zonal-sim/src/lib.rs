@@ -17,6 +17,7 @@ pub mod hibernation;
 pub mod model;
 pub mod profile;
 mod registry;
+mod remote;
 pub mod smr;
 mod timed;
 
@@ -24,6 +25,7 @@ pub use checked::{Checked, Concurrency};
 pub use executor::{Executor, Timeline};
 pub use hibernation::Hibernation;
 pub use model::{Job, Model, Tag, Totals};
-pub use profile::{Profile, ProfileError, Quantity, Standing};
-pub use registry::register;
+pub use profile::{Aspect, CalibratedRuns, Profile, ProfileError, Quantity, Standing, Workload};
+pub use registry::{NAME_OPTIONS, register};
+pub use remote::Remote;
 pub use timed::Timed;

@@ -2,6 +2,7 @@
 
 use crate::hibernation::Hibernation;
 use zonal_core::{Nanos, Op, Sector, ZoneIndex};
+use zonal_io::device::HeadMoves;
 
 /// Number of a command at the drive, chosen by the submitter and free again after completion.
 pub type Tag = u32;
@@ -33,10 +34,8 @@ pub struct Totals {
     pub written: u64,
     /// Sectors of writes in the drive's cache or queue.
     pub held: u64,
-    /// Number of times that the head moved to a different position.
-    pub positionings: u64,
-    /// Time spent on seeks and rotational latency.
-    pub positioning: Span,
+    /// Movements of the head, if the drive has one.
+    pub moves: HeadMoves,
     /// Time spent reading and writing.
     pub transferring: Span,
 }
@@ -90,6 +89,11 @@ pub trait Model: Send {
 
     /// Power saving of the link, which [`Timed`](crate::Timed) carries out.
     fn hibernation(&self) -> Option<Hibernation> {
+        None
+    }
+
+    /// Movements of the head so far, if the drive has one.
+    fn head_moves(&self) -> Option<HeadMoves> {
         None
     }
 }

@@ -262,8 +262,11 @@ impl Wrapper for Timed {
 
     fn insight(&self) -> Insight {
         let Timed { virtual_time, host_time, .. } = *self;
-        let head = self.state.lock().model.head();
-        Insight { virtual_time, host_time, head, ..self.inner.insight() }
+        let (head, head_moves) = {
+            let model = &self.state.lock().model;
+            (model.head(), model.head_moves())
+        };
+        Insight { virtual_time, host_time, head, head_moves, ..self.inner.insight() }
     }
 
     fn has_news(&self, queue: usize) -> bool {

@@ -44,7 +44,9 @@ The name of a device is its kind, a colon, and its options, separated by commas.
                                 sim:PROFILE,KEY=VALUE. format=512 selects the format with this logical block, if the
                                 profile has several. keep=data keeps data in memory, as ram does. checked=RULE ends
                                 a run in which the drive or the write path breaks its rules. RULE is the number of
-                                writes that may be in flight: many (any number), zone (one per zone) or drive (one)
+                                writes that may be in flight: many (any number), zone (one per zone) or drive (one).
+                                rtt_us=N puts the drive at a distance: half of the round trip of N microseconds delays
+                                a command on its way to the drive, and half its answer
   nvme-tcp://ADDR:PORT/NQN      a namespace of an NVMe/TCP controller, such as `zonal serve`: the first zoned one, otherwise
                                 the first. Options follow a comma: nsid=2 selects another namespace
 
@@ -203,7 +205,9 @@ fn emulated_options() -> [OptionRow; 20] {
 fn modes() -> String {
     "\
 The write mode decides how writes to sequential zones are sent to the device. By default it follows from the device: qd1 for a
-rotational one, append for one with native zone append, otherwise per-zone. `zonal info` prints the mode and the reason.
+rotational one, append for one with native zone append, otherwise per-zone. In mode qd1 a distant drive waits for each next
+write; if the measured round trip exceeds 5 ms, a rotational drive gets the mode of one that is not. `zonal info` prints the
+mode and the reason.
 
   direct     as submitted; the caller keeps the order. For comparison
   zone-lock  through a deadline scheduler that locks the zone of each write, as Linux did before zone write plugging. For

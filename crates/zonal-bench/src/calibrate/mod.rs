@@ -175,6 +175,7 @@ impl Fitter<'_> {
         let worst = residuals.iter().map(|residual| residual.error().abs()).fold(0.0, f64::max);
         profile.calibrated = worst <= RESIDUAL_MAX;
         profile.calibrated_for = Some(self.runs.to_string());
+        profile.calibrated_runs = self.runs.calibrated();
         profile.worst_residual_percent = Some((worst * 1000.0).round().min(1e9) / 10.0);
         Ok(Calibrated { profile, residuals, simulated: self.simulated })
     }

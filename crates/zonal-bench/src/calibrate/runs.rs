@@ -19,6 +19,7 @@ use std::sync::Arc;
 use zonal_core::{Op, Sector, ZoneCondition, ZoneIndex};
 use zonal_io::device::{Command, Device};
 use zonal_io::volume::{WriteMode, report, run_alone};
+use zonal_sim::CalibratedRuns;
 
 /// Equidistant zones that are written concurrently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -42,6 +43,14 @@ pub(super) enum Order {
 }
 
 impl Order {
+    /// Value of a job's option `rw`.
+    fn rw(self) -> &'static str {
+        match self {
+            Order::Sequential => "write",
+            Order::Random { .. } | Order::Shared { .. } => "randwrite",
+        }
+    }
+
     /// Queue depth of a job.
     fn depth(self) -> u32 {
         match self {
@@ -92,9 +101,9 @@ impl Run {
     /// Appends the run in the job language, with a section per place.
     fn jobs(&self, text: &mut String) {
         let order = match self.order {
-            Order::Sequential => "rw=write".to_owned(),
+            Order::Sequential => format!("rw={}", self.order.rw()),
             Order::Random { depth } | Order::Shared { depth, .. } => {
-                format!("rw=randwrite\nrandseed=1\niodepth={depth}")
+                format!("rw={}\nrandseed=1\niodepth={depth}", self.order.rw())
             }
         };
         for (n, place) in self.places.iter().enumerate() {
@@ -171,6 +180,27 @@ impl fmt::Display for Runs {
 }
 
 impl Runs {
+    /// The runs by order and mode, for the profile.
+    pub(super) fn calibrated(&self) -> Vec<CalibratedRuns> {
+        let mut all: Vec<CalibratedRuns> = Vec::new();
+        for run in &self.list {
+            let (rw, mode, depth) = (run.order.rw(), run.mode.name(), run.order.depth());
+            match all.iter_mut().find(|runs| runs.rw == [rw] && runs.modes == [mode]) {
+                Some(CalibratedRuns { block_bytes, depth: depths, .. }) => {
+                    *block_bytes = [block_bytes[0].min(run.block), block_bytes[1].max(run.block)];
+                    *depths = [depths[0].min(depth), depths[1].max(depth)];
+                }
+                None => all.push(CalibratedRuns {
+                    rw: vec![rw.to_owned()],
+                    modes: vec![mode.to_owned()],
+                    block_bytes: [run.block; 2],
+                    depth: [depth; 2],
+                }),
+            }
+        }
+        all
+    }
+
     pub(super) fn of(list: Vec<Run>) -> Runs {
         Runs { list }
     }

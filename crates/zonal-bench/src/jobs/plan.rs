@@ -124,12 +124,16 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
-/// Returns the default write mode and its reason, if the device's default does not suit the jobs:
+/// Returns the default write mode and its reason, if the device's `default` does not suit the jobs:
 /// per-zone instead of append if a block is larger than the largest append. A positional write can
 /// be split into several commands. An append cannot, because each part would get an address of its
 /// own.
-pub fn default_of_jobs(jobs: &[Job], info: &DeviceInfo) -> Option<(WriteMode, &'static str)> {
-    match Plan::new(jobs, info, WriteMode::for_device(info).0) {
+pub fn default_of_jobs(
+    jobs: &[Job],
+    info: &DeviceInfo,
+    default: WriteMode,
+) -> Option<(WriteMode, &'static str)> {
+    match Plan::new(jobs, info, default) {
         Err((_, PlanError::BlockAboveAppend { .. })) => {
             Some((WriteMode::PerZone, "a job's block size exceeds the largest zone append"))
         }

@@ -10,6 +10,7 @@ use crate::report::{DirReport, JobReport, Lack, ModeReport, Report};
 use crate::report::{FilesPart, FilesReport};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::time::{Duration, UNIX_EPOCH};
+use zonal_io::device::HeadMoves;
 use zonal_io::volume::Statistics;
 
 /// Level of detail of a JSON report.
@@ -62,6 +63,8 @@ struct Mode {
     write_mode: &'static str,
     reason: &'static str,
     statistics: Statistics,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    head: Option<HeadMoves>,
     commands_per_write: Option<f64>,
     notes: Vec<String>,
     verify: Option<Verified>,
@@ -207,6 +210,7 @@ fn mode(mode: &ModeReport) -> Mode {
         write_mode: mode.mode.name(),
         reason: mode.mode_reason,
         statistics: mode.statistics,
+        head: mode.head_moves,
         commands_per_write: mode.commands_per_write(),
         notes: mode.notes.clone(),
         verify: mode.verify.as_ref().map(verified),

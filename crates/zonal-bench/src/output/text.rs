@@ -268,6 +268,16 @@ fn print_path(text: &mut String, mode: &ModeReport) {
     if let Some(commands) = mode.commands_per_write() {
         line!(text, "  commands per write: {commands:.3}");
     }
+    if let Some(moves) = mode.head_moves {
+        line!(
+            text,
+            "  head: seeks={}, zone changes={}, missed rotations={}; seeks and rotational latency took {:.3} s",
+            moves.seeks,
+            moves.zone_changes,
+            moves.missed_rotations,
+            moves.positioning_ns as f64 / 1e9
+        );
+    }
     mode.verify.iter().for_each(|verify| print_verify(text, verify));
 }
 

@@ -47,6 +47,7 @@ pub use series::{Series, Span};
 
 use crate::error::BenchError;
 use crate::jobs::run::around::{Control, check_order, with_faults};
+use crate::jobs::run::moves_since;
 use crate::jobs::run::{Opener, as_a_kernel, prepare};
 use crate::measure::Usage;
 use crate::report::Ended;
@@ -195,6 +196,7 @@ pub fn run(
         interrupt: options.interrupt.clone(),
     };
     let (usage, begin) = (Usage::now(), Instant::now());
+    let moves = volume.device().insight().head_moves;
     let mut player = Player::new(&volume, Clock::of(&volume, &errands), trace, layout, rules);
     let elapsed = player.run()?;
     let took = begin.elapsed();
@@ -215,6 +217,9 @@ pub fn run(
         report::Outcome { started, usage: Usage::now().since(usage), took, elapsed, ledger, measured, notes };
     let mut report = report::report(outcome, &layout, &volume, trace, options);
     report.report.ended = ended;
+    for mode in &mut report.report.modes {
+        mode.head_moves = moves_since(&volume, moves);
+    }
     Ok(report)
 }
 
@@ -230,7 +235,7 @@ fn layout(device: &dyn Device, options: &ReplayOptions) -> Result<Layout, Replay
 }
 
 fn open_volume(bare: Arc<dyn Device>, options: &ReplayOptions) -> Result<Volume, BenchError> {
-    let in_effect = options.volume.mode.unwrap_or_else(|| WriteMode::for_device(bare.info()).0);
+    let in_effect = options.volume.mode.unwrap_or_else(|| WriteMode::for_device(&*bare).0);
     if !options.volume.force {
         check_order(bare.info(), [in_effect])?;
     }

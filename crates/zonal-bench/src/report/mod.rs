@@ -15,6 +15,7 @@ use crate::measure::series::{JobSeries, ModeSeries};
 use crate::measure::{Dir, Latency, Samples};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use zonal_io::device::HeadMoves;
 use zonal_io::volume::{Statistics, Volume, WriteMode};
 
 /// Results of a job in one direction.
@@ -210,6 +211,8 @@ pub struct ModeReport {
     pub jobs: Vec<JobReport>,
     /// Counters of the write path.
     pub statistics: Statistics,
+    /// Movements of the heads of simulated disks during the jobs; `None` for other devices.
+    pub head_moves: Option<HeadMoves>,
     /// Notes, such as rounded sizes and skipped rounds.
     pub notes: Vec<String>,
     /// Result of the final verification on the bare device, if any.
@@ -232,6 +235,7 @@ impl ModeReport {
             mode_reason,
             jobs: Vec::new(),
             statistics: volume.statistics(),
+            head_moves: None,
             notes: Vec::new(),
             verify: None,
             series: None,

@@ -79,6 +79,39 @@ fn streams_in_mode_qd1_on_two_disks_have_the_rates_of_both() {
     }
 }
 
+/// In mode per-zone the last writes of a zone alternate with the first ones of the next zone.
+#[test]
+fn moves_of_a_disks_head_are_reported_by_mode() {
+    let stream = "--name=a --rw=write --zonemode=zbd --bs=1M --iodepth=32 --size=4z";
+    let disk = || Profile::open("smr-hdd-30t", &[("size", "16G")]).unwrap().simulated("disk").unwrap();
+    let of = |mode| {
+        let report = run_on(&disk(), mode, stream);
+        let moves = report.modes[0].head_moves.unwrap();
+        let json: serde_json::Value = serde_json::from_str(&report.to_json(Detail::Plain)).unwrap();
+        let head = &json["zonal"]["modes"][0]["head"];
+        assert_eq!(head["seeks"], moves.seeks);
+        assert_eq!(head["positioning_ns"], moves.positioning_ns);
+        let line = format!("  head: seeks={}, zone changes={},", moves.seeks, moves.zone_changes);
+        assert!(report.to_text().contains(&line), "{}", report.to_text());
+        let page = report.to_html(&zonal_bench::About::default());
+        assert!(page.contains("<h2>Movements of the head</h2>") && page.contains("missed rotations"));
+        moves
+    };
+    let (single, zones) = (of(WriteMode::Qd1), of(WriteMode::PerZone));
+    assert!(single.seeks <= 1 && single.zone_changes == 3, "{single:?}");
+    assert!(zones.seeks > 3 * 30 && zones.zone_changes > 3 * 30, "{zones:?}");
+    assert!(zones.positioning_ns > 10 * single.positioning_ns, "{zones:?}, {single:?}");
+    // Nothing is reported for a device without a head.
+    let flash = Profile::open("zns-1t", &[("size", "16G")]).unwrap().simulated("flash").unwrap();
+    let report = run_on(
+        &flash,
+        WriteMode::PerZone,
+        "--name=a --rw=write --zonemode=zbd --bs=1M --size=1z --io_size=8M",
+    );
+    assert!(report.modes[0].head_moves.is_none() && !report.to_text().contains("  head:"));
+    assert!(!report.to_html(&zonal_bench::About::default()).contains("Movements of the head"));
+}
+
 #[test]
 fn host_cost_makes_a_worker_a_serial_processor() {
     let device: Arc<dyn Device> = timeless(10 * MICROS, options());

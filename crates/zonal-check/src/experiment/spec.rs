@@ -24,6 +24,10 @@ pub struct Experiment {
     /// True if it takes minutes. It then runs only when named, and without a sensitivity analysis.
     #[serde(default)]
     pub is_long: bool,
+    /// Choices that the source does not state and that assumed figures rest on: arguments of `zonal
+    /// bench`, each of which gives another figure in the range of an assumed one.
+    #[serde(default)]
+    pub choices: Vec<String>,
     /// Job files in the directory, in the order in which `zonal bench` reads them.
     #[serde(default)]
     pub jobs: Vec<String>,
@@ -130,8 +134,11 @@ pub enum Status {
     /// Used to fit the drive's profile, to choose the rules of the model, or to place the start of
     /// the job.
     Calibrated,
-    /// Used neither for a fit nor for a choice of rules.
+    /// Used neither for a fit nor for a choice of rules, and independent of choices that the source
+    /// does not state.
     Predicted,
+    /// Used for no fit, but dependent on choices that the source does not state.
+    Assumed,
     /// The simulation is known to miss it.
     Unexplained,
 }
@@ -142,6 +149,7 @@ impl Status {
         match self {
             Status::Calibrated => "calibrated",
             Status::Predicted => "predicted",
+            Status::Assumed => "assumed",
             Status::Unexplained => "unexplained",
         }
     }
@@ -317,8 +325,8 @@ impl Experiment {
         Ok(())
     }
 
-    /// Checks that published figures of a simulated drive have a status and a tolerance, and
-    /// unexplained ones a reason.
+    /// Checks that published figures of a simulated drive have a status and a tolerance, assumed ones
+    /// choices, and unexplained ones a reason.
     fn check_said(&self, row: &Row, path: &Path) -> Result<(), SpecError> {
         let simulated = self.variants.iter().enumerate().filter(|(_, v)| v.profile().is_some());
         for (index, variant) in simulated.map(|(index, v)| (index, &v.name)) {
@@ -328,9 +336,11 @@ impl Experiment {
                 continue;
             }
             let unexplained = row.status.get(variant) == Some(&Status::Unexplained);
+            let assumed = row.status.get(variant) == Some(&Status::Assumed);
             let what = match () {
                 () if !row.status.contains_key(variant) => "a status",
                 () if !row.tolerance.contains_key(variant) => "a tolerance",
+                () if assumed && self.choices.is_empty() => "choices that it rests on",
                 () if unexplained && !row.reason.contains_key(variant) => "a reason for being unexplained",
                 () => continue,
             };
@@ -385,14 +395,25 @@ impl Experiment {
 }
 
 impl Variant {
+    /// The variant with another choice: an argument that is added, or replaces the one of the same
+    /// name.
+    #[must_use]
+    pub fn with_choice(&self, choice: &str) -> Variant {
+        let name = |argument: &str| argument.rsplit_once('=').map_or(argument, |(name, _)| name).to_owned();
+        let mut variant = self.clone();
+        variant.arguments.retain(|argument| name(argument) != name(choice));
+        variant.arguments.push(choice.to_owned());
+        variant
+    }
+
     /// Profile of a simulated drive, with the values set in the device's name.
     pub fn profile(&self) -> Option<(&str, Vec<(&str, &str)>)> {
         // Wrappers precede it.
         let (_, device) = self.device.rsplit_once('+').unwrap_or(("", &self.device));
         let mut words = device.strip_prefix("sim:")?.split(',');
         let name = words.next()?;
-        // Keeping data is not a value of the drive.
-        let values = words.filter_map(|word| word.split_once('=')).filter(|(key, _)| *key != "keep");
+        let values = words.filter_map(|word| word.split_once('='));
+        let values = values.filter(|(key, _)| !zonal_sim::NAME_OPTIONS.contains(key));
         Some((name, values.collect()))
     }
 }
@@ -503,9 +524,23 @@ mod tests {
         assert_eq!(what("status = { a = 'predicted' }"), "a tolerance");
         let unexplained = "status = { a = 'unexplained' }\ntolerance = { a = 3 }";
         assert_eq!(what(unexplained), "a reason for being unexplained");
+        let assumed = "status = { a = 'assumed' }\ntolerance = { a = 3 }";
+        assert_eq!(what(assumed), "choices that it rests on");
         let experiment = row(&format!("{unexplained}\nreason = {{ a = 'it is so' }}")).unwrap();
         let (name, changes) = experiment.variants[0].profile().unwrap();
         assert_eq!((name, changes.as_slice()), ("ufs-zoned", [("link_us", "5")].as_slice()));
+    }
+
+    #[test]
+    fn choice_is_added_or_replaces_the_argument_of_its_name() {
+        let head =
+            HEAD.replace("mode = 'direct'", "mode = 'direct'\narguments = ['--fs-unit=2M', '--set=bs=1M']");
+        let row = "[[row]]\nname = 'r'\nsection = 's'\nunit = 'MB/s'\n";
+        let variant = parse_all(&format!("{head}{row}")).unwrap().variants.remove(0);
+        let with = |choice: &str| variant.with_choice(choice).arguments.join(" ");
+        assert_eq!(with("--fs-unit=1M"), "--set=bs=1M --fs-unit=1M");
+        assert_eq!(with("--set=bs=4M"), "--fs-unit=2M --set=bs=4M");
+        assert_eq!(with("--set=nrfiles=3"), "--fs-unit=2M --set=bs=1M --set=nrfiles=3");
     }
 
     #[test]

@@ -155,10 +155,21 @@ fn info_tells_the_device_and_the_write_mode_and_why() {
     for (device, mode) in [
         ("null:rotational=1", "qd1: the device is rotational\n"),
         ("null:zone_append_max_sectors=0", "per-zone: the device has no native zone append\n"),
+        ("sim:smr-hdd-30t,size=16G", "qd1: the device is rotational\n"),
+        ("sim:smr-hdd-30t,size=16G,rtt_us=1000", "qd1: the device is rotational\n"),
+        (
+            "sim:smr-hdd-30t,size=16G,rtt_us=20000",
+            "per-zone: the device is rotational, but its round trip exceeds 5 ms\n",
+        ),
+        ("timing:smr-hdd-30t,rtt_us=20000+null:rotational=1", "append: the device has native zone append\n"),
     ] {
         let text = zonal(dir.path(), &format!("info {device}"));
         assert!(text.ends_with(&format!(" {mode}")), "{text}");
     }
+    let far = "--device=sim:smr-hdd-30t,rtt_us=20000 --name=a --rw=write --zonemode=zbd --bs=1M --io_size=4M";
+    let text = zonal(dir.path(), &format!("bench {far}"));
+    let mode = "write mode per-zone (the device is rotational, but its round trip exceeds 5 ms)\n";
+    assert!(text.lines().next().unwrap().ends_with(mode.trim_end()), "{text}");
     assert_eq!(info["device"]["size"], 1 << 30);
     for (device, size) in [
         ("ram:size=100M", "256 MiB, of which the only one has 100 MiB"),
@@ -168,6 +179,28 @@ fn info_tells_the_device_and_the_write_mode_and_why() {
         let text = zonal(dir.path(), &format!("info {device}"));
         assert!(text.contains(&format!("zone size              {size}\n")), "{text}");
     }
+}
+
+#[test]
+fn run_outside_of_the_calibration_says_so_in_its_first_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let guess = |device: &str, options: &str| {
+        let text = zonal(dir.path(), &format!("bench --device={device} --name=x {options} --io_size=1M"));
+        text.lines().nth(2).unwrap().to_owned()
+    };
+    let name = "profile smr-hdd-30t: not calibrated for";
+    let disk = "sim:smr-hdd-30t";
+    let small = guess(disk, "--rw=randwrite --zonemode=zbd --bs=4k");
+    assert_eq!(small, format!("{name} bs=4K, iodepth=1: the figures are guesses"));
+    let files = guess(disk, "--rw=write --bs=1M --filesize=1M --target=fs");
+    assert_eq!(files, format!("{name} jobs on files: the figures are guesses"));
+    let far = guess("sim:smr-hdd-30t,rtt_us=100", "--rw=write --zonemode=zbd --bs=1M");
+    assert_eq!(far, format!("{name} rtt_us=100: the figures are guesses"));
+    let inside = guess(disk, "--rw=write --zonemode=zbd --bs=1M");
+    assert!(!inside.contains("guess"), "{inside}");
+    // A drive that keeps its data has the same timing.
+    let kept = guess("sim:smr-hdd-30t,keep=data", "--rw=write --zonemode=zbd --bs=4k");
+    assert_eq!(kept, format!("{name} bs=4K: the figures are guesses"));
 }
 
 #[test]

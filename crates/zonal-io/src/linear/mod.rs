@@ -378,6 +378,7 @@ impl Device for Linear {
             misplaces: all.iter().all(|its| its.misplaces),
             host_time: all[0].host_time,
             head: None,
+            head_moves: all.iter().filter_map(|its| its.head_moves).reduce(|sum, its| sum + its),
             contention: all.iter().fold(Contention::default(), |sum, its| sum + its.contention),
         }
     }

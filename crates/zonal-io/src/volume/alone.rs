@@ -12,7 +12,7 @@ use super::retry::{RETRIES_MAX, is_retried, pause};
 use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Device, Output, Submitted};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sector, ZoneDescriptor, ZoneIndex};
 
 /// Requests a report of zones from a device and waits for it.
@@ -33,19 +33,18 @@ pub fn report(device: &dyn Device, sector: Sector, zones: u32) -> Result<Box<[Zo
 /// The device's error; [`DeviceError::Busy`] if an idle queue refuses the command eleven times in
 /// about 100 ms.
 pub fn run_alone(device: &dyn Device, command: &Command) -> Result<Output, DeviceError> {
-    answer_alone(device, command).unwrap_or(Err(DeviceError::Busy))
+    answer_alone(device, command, &mut Nanos(0)).unwrap_or(Err(DeviceError::Busy))
 }
 
-/// Like [`run_alone`], but `None` if an idle queue keeps refusing the command.
-fn answer_alone(device: &dyn Device, command: &Command) -> Option<CommandResult> {
+/// Like [`run_alone`], but `None` if an idle queue keeps refusing the command. Begins at `now`,
+/// which is advanced as far as the device asks: virtual devices complete by time.
+fn answer_alone(device: &dyn Device, command: &Command, now: &mut Nanos) -> Option<CommandResult> {
     // Before submission: a volume's poll may reap the result at once.
     let call = DirectCall::begin();
     let mut context = Some(call.context());
-    // Virtual devices complete by time, so it advances as far as they ask.
-    let mut now = Nanos(0);
     let mut refused = 0;
     loop {
-        match device.submit(now, 0, command, &mut context) {
+        match device.submit(*now, 0, command, &mut context) {
             Submitted::Done(result) => return Some(result),
             Submitted::Accepted => break,
             // No command is in flight to make room.
@@ -57,14 +56,14 @@ fn answer_alone(device: &dyn Device, command: &Command) -> Option<CommandResult>
                 device.wait(0, Duration::from_nanos(pause(refused).0));
             }
             // Full of commands left by others, which are only reaped by polling.
-            Submitted::Busy => poll_alone(device, &mut now, &call),
+            Submitted::Busy => poll_alone(device, now, &call),
         }
     }
     loop {
         if let Some(result) = call.answer() {
             return Some(result);
         }
-        poll_alone(device, &mut now, &call);
+        poll_alone(device, now, &call);
     }
 }
 
@@ -72,13 +71,34 @@ fn answer_alone(device: &dyn Device, command: &Command) -> Option<CommandResult>
 fn run_persistently(device: &dyn Device, command: &Command) -> Result<Output, DeviceError> {
     let mut retries = 0;
     loop {
-        let result = answer_alone(device, command).ok_or(DeviceError::Busy)?;
+        let result = answer_alone(device, command, &mut Nanos(0)).ok_or(DeviceError::Busy)?;
         if !is_retried(retries, &result) {
             return result;
         }
         retries += 1;
         device.wait(0, Duration::from_nanos(pause(retries).0));
     }
+}
+
+/// Number of reports that [`round_trip`] measures.
+const ROUND_TRIPS: u32 = 4;
+
+/// Measures the time in which the device completes a command that has no effect, a report of one
+/// zone: the shortest of several, in the device's own time if it is virtual or modelled. 0 if the
+/// device reports no zones.
+pub fn round_trip(device: &dyn Device) -> Duration {
+    let command = Command::new(Op::Report, Sector(0), 1);
+    let mut now = Nanos(0);
+    let mut once = || {
+        let (before, begin) = (now, Instant::now());
+        let answer = answer_alone(device, &command, &mut now);
+        let modelled = Duration::from_nanos(now.0 - before.0);
+        let took = if modelled.is_zero() { begin.elapsed() } else { modelled };
+        matches!(answer, Some(Ok(_))).then_some(took)
+    };
+    // A device in virtual time may be ahead, so the first answer only sets the time.
+    once();
+    (0..ROUND_TRIPS).filter_map(|_| once()).min().unwrap_or_default()
 }
 
 /// Longest sleep; bounds the delay until a result reaped by another thread is seen.

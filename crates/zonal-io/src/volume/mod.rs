@@ -80,7 +80,7 @@ mod turn;
 mod verdict;
 mod watch;
 
-pub use alone::{keeps_data, read_alone, report, run_alone};
+pub use alone::{keeps_data, read_alone, report, round_trip, run_alone};
 pub use backoff::Backoff;
 pub use budget::{BudgetOptions, BudgetStatus, CLASSES, SlotStatus};
 pub use channel::{Channel, TURN_MAX, Withdrawal};
@@ -89,7 +89,7 @@ pub use driver::{Driver, drive};
 pub use events::{DeviceEvent, Events};
 pub use inbox::Inbox;
 pub use listing::{Condition, PlugStatus};
-pub use mode::{SWITCHED, SwitchError, UnknownMode, WriteMode};
+pub use mode::{QD1_ROUND_TRIP_MAX, SWITCHED, SwitchError, UnknownMode, WriteMode};
 pub use options::{
     OptionChanges, OptionError, OptionKey, SchedulerKind, SetBy, Setters, VolumeOptions, parse_time,
     size_text, time_text,
@@ -234,7 +234,7 @@ impl Volume {
         let info = device.info().clone();
         let (mode, mode_reason) = match options.mode {
             Some(mode) => (mode, reason_of(&options)),
-            None => WriteMode::for_device(&info),
+            None => WriteMode::for_device(&*device),
         };
         match mode.fits(&info) {
             Ok(()) => {}

@@ -1,13 +1,20 @@
 //! Write modes.
 
-use crate::device::DeviceInfo;
+use super::alone::round_trip;
+use crate::device::{Device, DeviceInfo};
 use crate::sync::{AtomicU32, Mutex, Ordering};
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 use zonal_core::plug::IN_FLIGHT_MAX;
 
 /// Reason reported for a mode after a switch.
 pub const SWITCHED: &str = "set while running";
+
+/// Longest round trip to a rotational drive for which mode `qd1` is the default. Between two
+/// writes the drive is idle for a round trip, unless its cache has enough data for that time.
+/// docs/SIM.md has the simulated runs from which it was chosen.
+pub const QD1_ROUND_TRIP_MAX: Duration = Duration::from_millis(5);
 
 /// Method by which writes to sequential zones reach the device.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -77,14 +84,26 @@ impl WriteMode {
         }
     }
 
-    /// Default mode for a device, and the reason. Never [`WriteMode::Pipelined`]: each write
-    /// reordered below costs a round of recovery, so the choice requires knowledge of the whole
-    /// path to the device.
-    pub fn for_device(info: &DeviceInfo) -> (WriteMode, &'static str) {
-        if info.rotational {
+    /// Default mode for a device, and the reason. Measures the round trip to a rotational device,
+    /// which takes a few reports of one zone, and waits for them.
+    ///
+    /// Never [`WriteMode::Pipelined`]: each write reordered below costs a round of recovery, so the
+    /// choice requires knowledge of the whole path to the device.
+    pub fn for_device(device: &dyn Device) -> (WriteMode, &'static str) {
+        let info = device.info();
+        let round_trip = if info.rotational { round_trip(device) } else { Duration::ZERO };
+        WriteMode::for_round_trip(info, round_trip)
+    }
+
+    /// Default mode for a device at this distance, and the reason.
+    fn for_round_trip(info: &DeviceInfo, round_trip: Duration) -> (WriteMode, &'static str) {
+        let is_near = round_trip <= QD1_ROUND_TRIP_MAX;
+        if info.rotational && is_near {
             (WriteMode::Qd1, "the device is rotational")
         } else if info.append_sectors_max > 0 {
             (WriteMode::Append, "the device has native zone append")
+        } else if info.rotational {
+            (WriteMode::PerZone, "the device is rotational, but its round trip exceeds 5 ms")
         } else {
             (WriteMode::PerZone, "the device has no native zone append")
         }
@@ -207,16 +226,19 @@ mod tests {
     #[test]
     fn drive_gets_the_mode_that_suits_it_and_pipelined_never() {
         let mut info = crate::emulated::EmulatedOptions::default().info("drive").unwrap();
+        let (near, far) = (QD1_ROUND_TRIP_MAX, QD1_ROUND_TRIP_MAX + Duration::from_nanos(1));
         for keeps_order in [false, true] {
-            for (rotational, append_sectors_max, mode) in [
-                (true, 0, WriteMode::Qd1),
-                (true, 8, WriteMode::Qd1),
-                (false, 8, WriteMode::Append),
-                (false, 0, WriteMode::PerZone),
+            for (rotational, append_sectors_max, round_trip, mode) in [
+                (true, 0, near, WriteMode::Qd1),
+                (true, 8, near, WriteMode::Qd1),
+                (true, 0, far, WriteMode::PerZone),
+                (true, 8, far, WriteMode::Append),
+                (false, 8, far, WriteMode::Append),
+                (false, 0, far, WriteMode::PerZone),
             ] {
                 (info.rotational, info.append_sectors_max) = (rotational, append_sectors_max);
                 info.keeps_order = keeps_order;
-                assert_eq!(WriteMode::for_device(&info).0, mode, "{info:?}");
+                assert_eq!(WriteMode::for_round_trip(&info, round_trip).0, mode, "{info:?} {round_trip:?}");
             }
         }
     }

@@ -26,8 +26,9 @@ mod values;
 mod write;
 
 pub use error::ProfileError;
-pub use standing::Standing;
+pub use standing::{Aspect, CalibratedRuns, Standing, Workload};
 pub use values::{DriveValues, FlashValues, HostValues, SmrValues, Source, Sourced, TimingValues};
+pub(crate) use values::{MICROS, MICROS_MAX, nanos};
 
 use crate::Timed;
 use crate::model::Model;
@@ -61,6 +62,9 @@ pub struct Profile {
     /// profiles.
     #[serde(default)]
     pub calibrated_for: Option<String>,
+    /// The same runs in a form that other runs are compared with. Empty: they are unknown.
+    #[serde(default)]
+    pub calibrated_runs: Vec<CalibratedRuns>,
     /// Largest error among the fitted runs of the calibration, in percent.
     #[serde(default)]
     pub worst_residual_percent: Option<f64>,
@@ -135,6 +139,7 @@ impl Profile {
         self.drive.check()?;
         self.emulated_options().info("").map_err(|e| Problem::Drive(e.to_string()))?;
         self.host.check()?;
+        self.calibrated_runs.iter().try_for_each(CalibratedRuns::check)?;
         self.timing.check()
     }
 

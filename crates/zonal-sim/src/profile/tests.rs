@@ -1,6 +1,7 @@
 //! Tests of profiles.
 
 use super::*;
+use zonal_io::volume::WriteMode;
 
 fn error(name: &str, changes: &[(&str, &str)]) -> String {
     Profile::open(name, changes).unwrap_err().to_string()
@@ -126,8 +127,16 @@ fn value_that_is_wrong_in_a_file_is_named_with_its_key() {
 #[test]
 fn every_key_of_a_profile_is_in_the_documentation() {
     let text = include_str!("../../../../docs/SIM.md");
-    let mut keys =
-        ["name", "title", "about", "calibrated", "calibrated_for", "worst_residual_percent"].join(" ");
+    let mut keys = [
+        "name",
+        "title",
+        "about",
+        "calibrated",
+        "calibrated_for",
+        "calibrated_runs",
+        "worst_residual_percent",
+    ]
+    .join(" ");
     for name in Profile::names() {
         let profile: Table = Profile::text(name).unwrap().parse().unwrap();
         let sections =
@@ -230,6 +239,7 @@ fn profile_says_what_its_figures_are_worth() {
             profile.calibrated,
             "{name} says for what it is calibrated"
         );
+        assert_eq!(!profile.calibrated_runs.is_empty(), profile.calibrated, "{name} lists its runs");
     }
     assert_eq!(standing("ufs-zoned", &[]), Standing::Uncalibrated);
     let moved = standing("smr-hdd-30t", &[("size", "1T"), ("policy", "fifo")]);
@@ -255,6 +265,36 @@ fn profile_with_a_residual_says_so_and_one_that_is_not_explained_is_not_called_c
     assert!(far.standing().to_string().contains("which is not explained: each figure is one of a range"));
     let written = far.to_toml([]);
     assert_eq!(Profile::parse("x", &written, &[]).unwrap().to_toml([]), written);
+}
+
+#[test]
+fn workload_is_compared_with_the_calibrated_runs_that_are_nearest() {
+    let runs = "calibrated_runs = [
+        { rw = [\"write\"], modes = [\"per-zone\"], block_bytes = [4096, 65536], depth = [1, 16] },
+        { rw = [\"randread\"], block_bytes = [4096, 4096], depth = [1, 32] },
+    ]\n";
+    let text = Profile::text("ufs-zoned").unwrap();
+    let profile = Profile::parse("x", &format!("{runs}{text}"), &[]).unwrap();
+    let outside = |rw, mode, block_bytes, depth| profile.outside(&Workload { rw, mode, block_bytes, depth });
+    assert_eq!(outside("write", WriteMode::PerZone, [8192, 65536], 16), []);
+    assert_eq!(outside("randread", WriteMode::Append, [4096; 2], 32), [], "reads have no mode");
+    assert_eq!(outside("write", WriteMode::Qd1, [512, 4096], 16), [Aspect::Mode, Aspect::BlockSize]);
+    assert_eq!(outside("randread", WriteMode::Qd1, [4096; 2], 33), [Aspect::Depth]);
+    assert_eq!(outside("read", WriteMode::PerZone, [4096; 2], 1), [Aspect::Rw]);
+    // What is written is read back.
+    let written = profile.to_toml([]);
+    assert_eq!(Profile::parse("x", &written, &[]).unwrap().calibrated_runs, profile.calibrated_runs);
+    // A profile without such a list leaves the question open.
+    let silent = Profile::open("ufs-zoned", &[]).unwrap();
+    assert_eq!(
+        silent.outside(&Workload { rw: "rw", mode: WriteMode::Direct, block_bytes: [1; 2], depth: 0 }),
+        []
+    );
+    let error = |from: &str, to: &str| {
+        Profile::parse("x", &format!("{runs}{text}").replacen(from, to, 1), &[]).unwrap_err().to_string()
+    };
+    assert!(error("per-zone", "perzone").contains("modes has to be a list of write modes"));
+    assert!(error("\"write\"", "\"trim\"").contains("rw has to be a list of read, write,"));
 }
 
 #[test]

@@ -361,10 +361,10 @@ pub(super) fn within(
 }
 
 /// Maximum time in a profile, in microseconds: 100 seconds.
-const MICROS_MAX: f64 = 1e8;
-const MICROS: &str = "from 0 to 100,000,000 microseconds";
+pub(crate) const MICROS_MAX: f64 = 1e8;
+pub(crate) const MICROS: &str = "from 0 to 100,000,000 microseconds";
 
-pub(super) fn nanos(micros: f64) -> Span {
+pub(crate) fn nanos(micros: f64) -> Span {
     (micros * 1e3).round() as Span
 }
 

@@ -21,6 +21,13 @@ impl Profile {
         if let Some(what) = &self.calibrated_for {
             pair(&mut text, "calibrated_for", &Value::String(what.clone()));
         }
+        if !self.calibrated_runs.is_empty() {
+            let runs = self.calibrated_runs.iter().map(|runs| {
+                let value = Value::try_from(runs).expect("runs are lists of words and numbers");
+                format!("    {value},\n")
+            });
+            let _ = writeln!(text, "calibrated_runs = [\n{}]", runs.collect::<String>());
+        }
         if let Some(percent) = self.worst_residual_percent {
             pair(&mut text, "worst_residual_percent", &Value::Float(percent));
         }

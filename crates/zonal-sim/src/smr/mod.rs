@@ -23,6 +23,7 @@ use crate::model::{Job, Model, Span, Tag, Totals};
 use cache::{Cache, CachedWrite, Head, Pressure, Stream};
 use queue::{CommandStage, Queue, Waiting};
 use zonal_core::{Geometry, Nanos, Op, SECTOR_BYTES, Sector, ZoneIndex};
+use zonal_io::device::HeadMoves;
 
 /// Model of an SMR disk. See the module.
 #[derive(Debug)]
@@ -268,8 +269,13 @@ impl SmrDisk {
 
     fn move_head(&mut self, now: Nanos, positioning: Span, sector: Sector, sectors: u32, place: &DiskPlace) {
         let end = Nanos(now.0 + positioning + place.transfer);
-        self.totals.positionings += u64::from(positioning > 0);
-        self.totals.positioning += positioning;
+        let continues = sector == self.head.next;
+        let changes_zone = self.zone_of(sector) != self.mechanics.zone_of_head(self.head.next);
+        let moves = &mut self.totals.moves;
+        moves.seeks += u64::from(!continues);
+        moves.zone_changes += u64::from(changes_zone);
+        moves.missed_rotations += u64::from(continues && positioning > 0);
+        moves.positioning_ns += positioning;
         self.totals.transferring += place.transfer;
         self.head = Head { cylinder: place.cylinder, next: Sector(sector.0 + u64::from(sectors)), at: end };
         self.events.push(end, SmrEvent::Medium);
@@ -375,6 +381,10 @@ impl Model for SmrDisk {
 
     fn head(&self) -> Option<Sector> {
         Some(self.head.next)
+    }
+
+    fn head_moves(&self) -> Option<HeadMoves> {
+        Some(self.totals.moves)
     }
 }
 

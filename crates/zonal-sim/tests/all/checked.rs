@@ -62,9 +62,9 @@ impl Model for Liar {
                 _ => sectors,
             };
             // The check requires a drive with at least one positioning.
-            let leaps = self.lie == Lie::Leaps && self.totals.positionings > 0;
-            self.totals.positionings += u64::from(!leaps);
-            self.totals.positioning += if leaps { 0 } else { 2 };
+            let leaps = self.lie == Lie::Leaps && self.totals.moves.seeks > 0;
+            self.totals.moves.seeks += u64::from(!leaps);
+            self.totals.moves.positioning_ns += if leaps { 0 } else { 2 };
             self.totals.transferring += if self.lie == Lie::TwoHeads { 18 } else { 8 };
             self.head = if leaps { Sector(0) } else { Sector(job.sector.0 + sectors) };
             answered(self.now, tag);

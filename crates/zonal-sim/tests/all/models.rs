@@ -3,7 +3,7 @@
 
 use proptest::prelude::*;
 use zonal_core::{Nanos, Op, Sector};
-use zonal_sim::{Job, Model, Profile, Tag};
+use zonal_sim::{Job, Model, Profile, Remote, Tag};
 
 const MIB: u32 = 2048;
 
@@ -18,6 +18,42 @@ fn job(op: Op, sector: u64, sectors: u32) -> Job {
 
 fn write(sector: u64, sectors: u32) -> Job {
     job(Op::Write, sector, sectors)
+}
+
+/// A sequential stream has neither seeks nor missed rotations; one of two zones in turn has a seek
+/// for each write.
+#[test]
+fn movements_of_the_head_are_counted() {
+    const ZONE: u64 = 524_288;
+    let moves = |jobs: &[Job]| {
+        let mut model = model("smr-hdd-30t", &[("policy", "fifo"), ("dwell", "0")]);
+        play(&mut *model, jobs, 1);
+        drain(&mut *model);
+        model.head_moves().unwrap()
+    };
+    let stream: Vec<Job> = (0..300).map(|n| write(ZONE - 64 * 2048 + n * 2048, MIB)).collect();
+    let found = moves(&stream);
+    assert_eq!((found.seeks, found.zone_changes, found.missed_rotations), (1, 1, 0), "{found:?}");
+    let in_turn: Vec<Job> = (0..200).map(|n| write(n % 2 * 1000 * ZONE + n / 2 * 2048, MIB)).collect();
+    let found = moves(&in_turn);
+    // The first write arrives after its sector has passed the head.
+    assert_eq!((found.seeks, found.zone_changes, found.missed_rotations), (199, 199, 1), "{found:?}");
+    // A seek over 1000 zones takes at least the shortest one.
+    assert!(found.positioning_ns > 199 * 1_200_000, "{found:?}");
+    // Each write of a slow host arrives after its sector has passed the head.
+    let mut model = model("smr-hdd-30t", &[]);
+    for at in [Nanos(0), Nanos(100_000_000)] {
+        model.run(at, &mut |_, _| {});
+        model.submit(at, 0, &write(at.0 / 100_000_000 * 2048, MIB));
+    }
+    drain(&mut *model);
+    let found = model.head_moves().unwrap();
+    assert_eq!((found.seeks, found.zone_changes, found.missed_rotations), (0, 0, 2), "{found:?}");
+    assert_eq!(model_of_flash().head_moves(), None);
+}
+
+fn model_of_flash() -> Box<dyn Model> {
+    model("zns-1t", &[])
 }
 
 /// Completions in order, with their times.
@@ -594,6 +630,36 @@ proptest! {
         let all = play(&mut *model("smr-hdd-26t", &changes), &jobs, depth);
         let announced = play_announced(&mut *model("smr-hdd-26t", &changes), &jobs, depth);
         prop_assert_eq!(all, announced);
+    }
+
+    /// A distance delays the completions of a drive without moving parts by a round trip, and
+    /// changes nothing else.
+    #[test]
+    fn distance_delays_each_answer_by_a_round_trip(
+        jobs in prop::collection::vec(any_job(), 1..120),
+        round_trip in 0u64..20_000_000,
+    ) {
+        let jobs: Vec<Job> = jobs.into_iter().map(|j| Job { sector: Sector(j.sector.0 % 1_000_000), ..j }).collect();
+        let near = play(&mut *model("zns-1t", &[]), &jobs, jobs.len());
+        let expected: Answers = near.iter().map(|(at, tag)| (at + round_trip, *tag)).collect();
+        let far = || Remote::new(model("zns-1t", &[]), round_trip);
+        prop_assert_eq!(&play(&mut far(), &jobs, jobs.len()), &expected);
+        prop_assert_eq!(&play_announced(&mut far(), &jobs, jobs.len()), &expected);
+    }
+
+    /// More commands than the drive takes wait in front of it, and none is lost or overtaken.
+    #[test]
+    fn commands_in_front_of_a_full_drive_are_answered_once(
+        jobs in prop::collection::vec(any_job(), 1..120),
+        round_trip in 0u64..20_000_000,
+        depth in 1usize..200,
+    ) {
+        let far = || Remote::new(model("smr-hdd-26t", &[("queue_depth", "4")]), round_trip);
+        let answers = play(&mut far(), &jobs, depth);
+        let mut tags: Vec<Tag> = answers.iter().map(|(_, tag)| *tag).collect();
+        tags.sort_unstable();
+        prop_assert!(tags.iter().copied().eq(0..jobs.len() as Tag));
+        prop_assert_eq!(answers, play_announced(&mut far(), &jobs, depth));
     }
 
     #[test]

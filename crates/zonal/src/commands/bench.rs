@@ -2,6 +2,8 @@
 
 mod page;
 
+pub(crate) use page::Requests;
+
 use crate::commands::results::{self, ResultFiles};
 use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
@@ -16,7 +18,8 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use zonal_bench::job::{Direction, Environment, JobError, JobFile, JobParser, TEXT_BYTES_MAX, ignored};
 use zonal_bench::{
-    About, BenchError, BenchOptions, Detail, Ended, FilesOptions, HostRules, MetadataPlace, Reopen, Report,
+    About, BenchError, BenchOptions, Detail, Ended, FilesOptions, HostRules, MetadataPlace, ModeReport,
+    Reopen, Report,
 };
 use zonal_core::Nanos;
 use zonal_fs::space::ZoneOrder;
@@ -233,7 +236,7 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
     let about = page::about(&device);
     let interrupt = Interrupt::listen().context("cannot handle signals")?;
     let mut report = execute(arguments, jobs, &device, &interrupt)?;
-    say_standings(&mut report, &device);
+    say_standings(&mut report, &device, Requests::of);
     write_results(arguments, &report, &about, out)?;
     match &report.ended {
         Ended::Interrupted => Err(interrupt.failure()),
@@ -243,9 +246,10 @@ pub(crate) fn run(arguments: &Bench, out: &mut dyn Write) -> Result<(), Failure>
 }
 
 /// Adds notes on the accuracy of simulated drives.
-pub(crate) fn say_standings(report: &mut Report, device: &str) {
+pub(crate) fn say_standings(report: &mut Report, device: &str, requests: fn(&ModeReport) -> Requests<'_>) {
     for mode in &mut report.modes {
-        mode.notes.splice(0..0, page::standings(device));
+        let standings = page::standings(device, &requests(mode));
+        mode.notes.splice(0..0, standings);
     }
 }
 

@@ -10,7 +10,7 @@ use clap::Args;
 use std::io::Write;
 use std::path::Path;
 use zonal_io::control::{self, DeviceFacts};
-use zonal_io::device::DeviceInfo;
+use zonal_io::device::Device;
 use zonal_io::image;
 use zonal_io::volume::{SetBy, WriteMode};
 
@@ -28,7 +28,7 @@ pub(crate) struct Info {
 
 pub(crate) fn run(arguments: &Info, out: &mut dyn Write) -> Result<(), Failure> {
     let (facts, mode, reason) = match devices::open_to_read(&arguments.device) {
-        Ok(device) => of_device(device.info())?,
+        Ok(device) => of_device(&*device)?,
         Err(in_use) => of_process(&arguments.device).ok_or(in_use)?,
     };
     let kept = Kept::of(&facts.name)?;
@@ -53,10 +53,11 @@ pub(crate) fn run(arguments: &Info, out: &mut dyn Write) -> Result<(), Failure> 
 }
 
 /// Properties of a device, its default mode, and the reason for that mode.
-fn of_device(info: &DeviceInfo) -> Result<(DeviceFacts, String, String), Failure> {
+fn of_device(device: &dyn Device) -> Result<(DeviceFacts, String, String), Failure> {
+    let info = device.info();
     let (mode, reason) = match Kept::of(&info.name)?.mode {
         Some(mode) => (mode, SetBy::Kept.name()),
-        None => WriteMode::for_device(info),
+        None => WriteMode::for_device(device),
     };
     Ok((DeviceFacts::from(info), mode.name().to_owned(), reason.to_owned()))
 }

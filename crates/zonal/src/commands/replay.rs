@@ -1,6 +1,6 @@
 //! `zonal replay`: replays traces of other drives.
 
-use super::bench::{Format as Output, exit_of, judge, read_faults, say_standings};
+use super::bench::{Format as Output, Requests, exit_of, judge, read_faults, say_standings};
 use super::results::{self, ResultFiles};
 use crate::devices;
 use crate::exit::{Exit, Failure, OrExit};
@@ -126,7 +126,7 @@ pub(crate) fn run(arguments: &Replay, out: &mut dyn Write) -> Result<(), Failure
     let interrupt = Interrupt::listen().context("cannot handle signals")?;
     options.interrupt = Some(interrupt.flag());
     let mut report = zonal_bench::replay::run(&device, &mut trace, &options).map_err(failure)?;
-    say_standings(&mut report.report, &arguments.device);
+    say_standings(&mut report.report, &arguments.device, |_| Requests::Trace);
     write_results(arguments, &report, out)?;
     if matches!(report.report.ended, Ended::Interrupted) {
         return Err(interrupt.failure());

@@ -54,7 +54,7 @@ pub(crate) const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4A
 /// The export behaves like the drive: a write that does not start at the write pointer of its zone
 /// fails at once, and the limits of open and active zones are those of the drive. A host may send
 /// writes to a zone at any queue depth, in order. The server issues them in its own write mode,
-/// which is `qd1` for a rotational drive.
+/// which is `qd1` for a rotational drive with a short round trip.
 #[derive(Args, Debug)]
 pub(crate) struct Serve {
     /// Device name; see `zonal help devices`

@@ -45,6 +45,7 @@ pub use options::{BenchOptions, FilesOptions, MetadataPlace, Opener, Reopen, as_
 use crate::error::BenchError;
 use crate::report::{Ended, ModeReport, Report};
 use files::FileRounds;
+pub(crate) use mode::moves_since;
 use mode::{Site, Start};
 use std::sync::Arc;
 use std::time::SystemTime;

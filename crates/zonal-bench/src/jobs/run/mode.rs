@@ -14,7 +14,7 @@ use crate::report::{Failure, FilesReport, JobReport, ModeReport};
 use std::sync::Arc;
 use zonal_core::Nanos;
 use zonal_io::control::{Errands, StatusSource};
-use zonal_io::device::{Device, DeviceInfo};
+use zonal_io::device::{Device, DeviceInfo, HeadMoves};
 use zonal_io::volume::{
     FLIGHT_RECORDS_MAX, SWITCHED, Statistics, Volume, VolumeOptions, WriteMode, keeps_data,
 };
@@ -82,6 +82,8 @@ pub(super) struct RunTotals {
     pub(super) head: Option<PositionSeries>,
     /// Statistics of the write path.
     pub(super) statistics: Statistics,
+    /// Movements of the device's heads, if it has any.
+    pub(super) head_moves: Option<HeadMoves>,
     /// Statistics of the file system, for jobs on files.
     pub(super) files: Option<FilesReport>,
 }
@@ -94,6 +96,17 @@ impl RunTotals {
             _ => self.jobs.push(report),
         }
     }
+
+    /// Adds the head movements of a round on `volume`, since the value `before` it.
+    pub(super) fn add_head_moves(&mut self, volume: &Volume, before: Option<HeadMoves>) {
+        let moves = moves_since(volume, before);
+        self.head_moves = self.head_moves.into_iter().chain(moves).reduce(|sum, moves| sum + moves);
+    }
+}
+
+/// Head movements of a volume's device since the value `before`.
+pub(crate) fn moves_since(volume: &Volume, before: Option<HeadMoves>) -> Option<HeadMoves> {
+    Some(volume.device().insight().head_moves?.since(before?))
 }
 
 impl<'a> Site<'a> {
@@ -129,8 +142,8 @@ impl<'a> Site<'a> {
         // Writes the last flight records, even if the run failed.
         notes.extend(volume.flight_note());
         ended?;
-        let RunTotals { jobs, recorders, head, statistics, files, .. } = done;
-        let mut report = ModeReport { jobs, statistics, files, notes, ..ModeReport::of(&volume) };
+        let RunTotals { jobs, recorders, head, statistics, head_moves, files, .. } = done;
+        let mut report = ModeReport { jobs, statistics, head_moves, files, notes, ..ModeReport::of(&volume) };
         // Another process may have switched the mode and switched it back.
         let chosen =
             rounds.chosen().filter(|(mode, _)| *mode == report.mode && report.mode_reason != SWITCHED);

@@ -49,9 +49,10 @@ impl PreparedZones {
         start: Start,
     ) -> Result<PreparedZones, BenchError> {
         let Site { options, bare, info, has_data } = site;
-        let chosen = if mode.is_none() { default_of_jobs(options.jobs.jobs(), info) } else { None };
+        let default = mode.unwrap_or_else(|| WriteMode::for_device(&**bare).0);
+        let chosen = if mode.is_none() { default_of_jobs(options.jobs.jobs(), info, default) } else { None };
         let mode = mode.or(chosen.map(|(mode, _)| mode));
-        let in_effect = mode.unwrap_or_else(|| WriteMode::for_device(info).0);
+        let in_effect = mode.unwrap_or(default);
         let mut plan = plan_of(options, info, in_effect)?;
         plan.set_rules(options.host, in_effect);
         if start == Start::Erased {
@@ -180,9 +181,10 @@ impl mode::Rounds for ZoneRounds {
         let resets = self.before(&range, done)?;
         let ready = self.ready(&range, done)?;
         let watches = ready.watches.clone();
-        let begin = Instant::now();
+        let (begin, moves) = (Instant::now(), self.volume.device().insight().head_moves);
         let result = self.work(index, ready)?;
         done.elapsed.0 += begin.elapsed().as_nanos() as u64;
+        done.add_head_moves(&self.volume, moves);
         take_in(result, resets, done);
         done.statistics = self.volume.statistics();
         let ends_all = watches.iter().any(|watch| watch.ends_all.load(Ordering::Acquire));

@@ -48,6 +48,8 @@ struct Page<'a> {
     counters: Matrix,
     /// Statistics of the file system.
     files: Option<Matrix>,
+    /// Movements of the disk's head.
+    head: Option<Matrix>,
     /// Zones that are not empty at the end, by mode.
     used: Vec<Fact>,
     options: Vec<Fact>,
@@ -79,6 +81,7 @@ impl Report {
             ratios: table.ratios(),
             counters: tables::counters(self),
             files: tables::files(self),
+            head: tables::head(self),
             used: zones::used(self),
             options: tables::options(self),
             has_series: self.modes.iter().any(|mode| mode.series.is_some()),

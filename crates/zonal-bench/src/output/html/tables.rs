@@ -315,11 +315,18 @@ const FIGURES_FIRST: [&str; 6] =
 
 /// Statistics of the file system, for jobs on files.
 pub(super) fn files(report: &Report) -> Option<Matrix> {
-    let of = |mode: &ModeReport| {
-        let part = serde_json::to_value(mode.files.as_ref()?.part()).ok()?;
-        part.as_object().cloned()
-    };
-    let modes: Vec<_> = report.modes.iter().map(of).collect();
+    figures(report, |mode| serde_json::to_value(mode.files.as_ref()?.part()).ok())
+}
+
+/// Movements of the heads of simulated disks.
+pub(super) fn head(report: &Report) -> Option<Matrix> {
+    figures(report, |mode| serde_json::to_value(mode.head_moves?).ok())
+}
+
+/// Table of the members of an object, for the modes that have it.
+fn figures(report: &Report, of: impl Fn(&ModeReport) -> Option<Value>) -> Option<Matrix> {
+    let object = |mode: &ModeReport| of(mode)?.as_object().cloned();
+    let modes: Vec<_> = report.modes.iter().map(object).collect();
     let mut names: Vec<String> = modes.iter().flatten().next()?.keys().cloned().collect();
     // The most important figures are shown first.
     let rank = |name: &String| FIGURES_FIRST.iter().position(|first| first == name).unwrap_or(usize::MAX);

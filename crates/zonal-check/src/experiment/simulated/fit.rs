@@ -121,7 +121,9 @@ pub fn fit(
         };
         match status {
             Status::Calibrated => fitted.push(Target { trial, published }),
-            Status::Predicted | Status::Unexplained => apart.push(Target { trial, published }),
+            Status::Predicted | Status::Assumed | Status::Unexplained => {
+                apart.push(Target { trial, published })
+            }
         }
     }
     let mut values = start(profile, begin)?;

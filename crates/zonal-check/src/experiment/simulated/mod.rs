@@ -40,8 +40,10 @@ pub struct Simulated {
     /// Minimum and maximum. For a drive that is not fitted: over the orders in which a disk may
     /// write its cache, or, for a flash drive, with each assumed value increased and decreased by a
     /// fifth. For a fitted drive whose figure is predicted or lies between published ones: over the
-    /// other values that fit as well.
+    /// other values that fit as well, and of an assumed figure also over the choices.
     pub range: Option<(f64, f64)>,
+    /// Figure with each of the experiment's choices, if the row has an assumed one.
+    pub choices: Vec<f64>,
     /// Figure for each of the row's seeds.
     pub draws: Vec<f64>,
     /// Value of the profile that moves the figure most.
@@ -156,17 +158,18 @@ impl Trial<'_> {
         let checked = format!("checked={}", company(&self.variant.mode));
         let reports = self.reports(&checked)?;
         let figures = self.figures(&reports)?;
-        let depth = match scale {
-            Scale::Tiny => Depth::Figure,
-            _ if self.experiment.is_long => Depth::Figure,
-            _ if comparable(self.row, self.variant) => Depth::Effects,
-            _ if self.is_between() => Depth::Range,
-            _ => Depth::Figure,
+        let is_thorough = scale != Scale::Tiny && !self.experiment.is_long;
+        let depth = match () {
+            () if !is_thorough => Depth::Figure,
+            () if comparable(self.row, self.variant) => Depth::Effects,
+            () if self.is_between() => Depth::Range,
+            () => Depth::Figure,
         };
+        let choices = if is_thorough { self.over_choices()? } else { Vec::new() };
         let simulated = match self.variant.profile() {
             Some((name, changes)) => {
                 let profile = Profile::open(name, &changes).map_err(|e| e.to_string())?;
-                Some(self.simulated(&profile, &reports[0], &figures, depth)?)
+                Some(self.simulated(&profile, &reports[0], &figures, choices, depth)?)
             }
             None => None,
         };
@@ -187,16 +190,26 @@ impl Trial<'_> {
         profile: &Profile,
         report: &Value,
         figures: &[f64],
+        choices: Vec<f64>,
         depth: Depth,
     ) -> Result<Simulated, String> {
         let effects = if depth == Depth::Effects { sensitivity::effects(self)? } else { Vec::new() };
-        // A fit explains the figures that it used. For others, the spread over equally good fits
-        // says how reliable they are.
-        let is_fitted = self.row.status.get(&self.variant.name).is_some_and(|s| *s != Status::Predicted);
+        let status = self.row.status.get(&self.variant.name);
         let range = match &profile.timing {
             _ if depth == Depth::Figure => None,
-            _ if profile.calibrated && is_fitted => None,
-            _ if profile.calibrated => self.over_other_fits(mean(figures))?,
+            // A fit explains the figures that it used. For others, the spread over equally good
+            // fits says how reliable they are.
+            _ if profile.calibrated => match status {
+                Some(Status::Calibrated | Status::Unexplained) => None,
+                Some(Status::Assumed) => {
+                    let fits = self.over_other_fits(mean(figures))?;
+                    let fits = fits.into_iter().flat_map(<[f64; 2]>::from);
+                    Some(span(
+                        &choices.iter().copied().chain(fits).chain([mean(figures)]).collect::<Vec<_>>(),
+                    ))
+                }
+                Some(Status::Predicted) | None => self.over_other_fits(mean(figures))?,
+            },
             TimingValues::SmrDisk(_) => Some(self.over_policies()?),
             TimingValues::Flash(_) => {
                 Some(sensitivity::range_of_assumed(&effects, figure(report, self.row.unit)?))
@@ -207,6 +220,7 @@ impl Trial<'_> {
             is_calibrated: profile.calibrated,
             media: media(profile, report, self.row.unit),
             range,
+            choices,
             draws: if self.row.randseeds.is_empty() { Vec::new() } else { figures.to_vec() },
             dominant: sensitivity::dominant(&effects),
         })
@@ -221,6 +235,19 @@ impl Trial<'_> {
         let others: Vec<f64> =
             ends.map(|(key, end)| self.figure(&format!("{key}={end}"))).collect::<Result<_, _>>()?;
         Ok((!others.is_empty()).then(|| span(&[others, vec![figure]].concat())))
+    }
+
+    /// Figure with each of the experiment's choices, in every variant of a row with an assumed figure
+    /// or ratio.
+    fn over_choices(&self) -> Result<Vec<f64>, String> {
+        if self.row.status.values().all(|status| *status != Status::Assumed) {
+            return Ok(Vec::new());
+        }
+        let with = |choice: &String| {
+            let variant = self.variant.with_choice(choice);
+            Trial { variant: &variant, ..*self }.figure("")
+        };
+        self.experiment.choices.iter().map(with).collect()
     }
 
     /// Minimum and maximum over the orders in which a disk may write its cache.

@@ -1,8 +1,8 @@
 //! Accuracy of simulated drives over all experiments.
 //!
 //! A figure at the rate of the medium says nothing about a model, so it is not counted, nor are
-//! ratios without figures. Figures that a profile was fitted to are counted separately from the
-//! rest.
+//! ratios without figures. Figures that a profile was fitted to, and those that depend on choices,
+//! are counted separately from the rest.
 
 use super::{Cell, Comparison, comparison};
 use crate::experiment::Measured;
@@ -46,13 +46,15 @@ impl fmt::Display for Group {
     }
 }
 
-/// Counts of both kinds. See the module.
+/// Counts of each kind. See the module.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Summary {
     /// Figures that profiles were fitted to.
     pub calibrated: Group,
     /// Figures that no fit used, including known misses.
     pub predicted: Group,
+    /// Figures that no fit used, but that depend on choices.
+    pub assumed: Group,
     /// Number of known misses among the predicted figures.
     pub unexplained: usize,
 }
@@ -71,7 +73,7 @@ pub fn summary<'a>(experiments: impl Iterator<Item = &'a Measured>) -> Summary {
             }
         }
     }
-    for group in [&mut summary.calibrated, &mut summary.predicted] {
+    for group in [&mut summary.calibrated, &mut summary.predicted, &mut summary.assumed] {
         group.errors.sort_by(f64::total_cmp);
     }
     summary
@@ -91,6 +93,7 @@ impl Summary {
         let group = match comparison.status {
             Status::Calibrated => &mut self.calibrated,
             Status::Predicted | Status::Unexplained => &mut self.predicted,
+            Status::Assumed => &mut self.assumed,
         };
         group.errors.push(comparison.error().abs());
         self.unexplained += usize::from(comparison.status == Status::Unexplained);
@@ -100,7 +103,7 @@ impl Summary {
     pub fn to_json(&self) -> Value {
         json!({
             "calibrated": self.calibrated.to_json(), "predicted": self.predicted.to_json(),
-            "unexplained": self.unexplained,
+            "unexplained": self.unexplained, "assumed": self.assumed.to_json(),
         })
     }
 }
@@ -110,10 +113,10 @@ impl fmt::Display for Summary {
         writeln!(f, "published figures more than 10% off the rate of the medium, simulated:")?;
         writeln!(f, "  fitted to:     {}", self.calibrated)?;
         write!(f, "  not fitted to: {}", self.predicted)?;
-        match self.unexplained {
-            0 => Ok(()),
-            n => write!(f, "; known misses: {n}"),
+        if self.unexplained > 0 {
+            write!(f, "; known misses: {}", self.unexplained)?;
         }
+        write!(f, "\n  with choices:  {}", self.assumed)
     }
 }
 

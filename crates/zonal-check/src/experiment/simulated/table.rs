@@ -77,13 +77,26 @@ impl Measured {
             or_none(found.map(|found| format!("{:+.1}%", found.error()))),
             or_none(found.map(|found| found.status.name().to_owned())),
             or_none(row.published_ratio(name, against).map(|ratio| format!("{ratio:.2}x"))),
-            format!("{:.2}x", self.ratio(cells, index)),
+            format!("{:.2}x{}", self.ratio(cells, index), self.ratio_range(row, cells, index)),
             or_none(
                 simulated
                     .and_then(|s| s.dominant.as_ref())
                     .map(|d| format!("{} {:+.2}", d.key, d.elasticity)),
             ),
         ]
+    }
+
+    /// Range of an assumed ratio over the choices, in brackets. Empty for other ratios.
+    fn ratio_range(&self, row: &Row, cells: &[Cell], index: usize) -> String {
+        let against = self.experiment.against(index);
+        let is_assumed = row.status.get(&self.experiment.variants[index].name) == Some(&Status::Assumed);
+        let choices = |index: usize| cells[index].simulated.as_ref().map_or(&[][..], |s| &s.choices);
+        let ratios = choices(index).iter().zip(choices(against)).map(|(own, other)| own / other);
+        let ratios: Vec<f64> = ratios.chain([self.ratio(cells, index)]).collect();
+        match is_assumed && index != against && ratios.len() > 1 {
+            true => format!(" ({})", range_of(&ratios)),
+            false => String::new(),
+        }
     }
 
     /// Explanations of the brackets behind figures.
@@ -98,7 +111,11 @@ impl Measured {
             let seeds: Vec<String> = seeds.iter().map(u64::to_string).collect();
             format!("a figure followed by {{range}} is the mean over randseed={}; the range is their minimum and maximum", seeds.join(","))
         });
-        ranged.into_iter().chain(drawn).collect()
+        let chosen = all().any(|s| !s.choices.is_empty()).then(|| {
+            let choices = self.experiment.choices.join(", ");
+            format!("(range) after an assumed figure or ratio: with other choices as well: {choices}")
+        });
+        ranged.into_iter().chain(chosen).chain(drawn).collect()
     }
 
     /// Reasons for missed figures, each with the figures that it explains.
@@ -124,12 +141,12 @@ impl Measured {
         cells: &[Cell],
         index: usize,
     ) -> Option<Value> {
-        let Simulated { profile, is_calibrated, media, range, draws, dominant } =
+        let Simulated { profile, is_calibrated, media, range, choices, draws, dominant } =
             cells[index].simulated.as_ref()?;
         let found = comparison(&self.experiment, row, cells, index);
         let name = &self.experiment.variants[index].name;
         Some(json!({
-            "profile": profile, "calibrated": is_calibrated, "media_rate": media, "range": range,
+            "profile": profile, "calibrated": is_calibrated, "media_rate": media, "range": range, "choices": choices,
             "randseeds": row.randseeds, "draws": draws, "calibrated_for": calibrated_for(profile),
             "status": found.map(|f| f.status.name()), "error_percent": found.map(|f| f.error()),
             "tolerance_percent": found.map(|f| f.tolerance), "reason": row.reason.get(name),

@@ -115,7 +115,7 @@ impl mode::Rounds for FileRounds {
     }
 
     fn run(&mut self, index: usize, done: &mut RunTotals) -> Result<Next, BenchError> {
-        let files = done.files.get_or_insert_default();
+        done.files.get_or_insert_default();
         // Laying out files for a round may take long.
         if self.interrupt.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed)) {
             return Ok(Next::Round);
@@ -123,9 +123,11 @@ impl mode::Rounds for FileRounds {
         let clones = &self.plan.clones[self.plan.rounds[index].clone()];
         let jobs = self.lay_out(clones, self.keeps_series.then_some(done.elapsed))?;
         self.fs.take_statistics();
-        let before = self.volume.statistics();
+        let (before, moves) = (self.volume.statistics(), self.volume.device().insight().head_moves);
         let (of_round, results) = self.measure(clones, jobs)?;
         done.statistics += self.volume.statistics().since(before);
+        done.add_head_moves(&self.volume, moves);
+        let files = done.files.get_or_insert_default();
         files.add(&of_round);
         files.files += results.iter().map(|result| result.files).sum::<u64>();
         let elapsed = results.iter().map(|result| result.report.elapsed.as_nanos() as u64).max();
