@@ -14,11 +14,12 @@
 //! {"request":"set","options":"mode=qd1 merge=no"}    as for "info", once the options are in force
 //! {"request":"zones","first":0,"count":9}    {"zones":[{"zone":0,"type":"sequential","condition":"EMPTY",...},...]}, at most 4096 of them
 //! {"request":"zone","first":3,"last":5,"set":"read-only"}    {"zone":"read-only"}, once the zones of an emulated device are set
+//! {"request":"badblocks","change":"+8-15"}    {"badblocks":[[8,15],...]}: bad blocks of an emulated device; "change":null changes none
 //! anything else         {"error":"unknown variant ..."}
 //! ```
 //!
 //! Owns the socket file and one thread. Owns no state of the volume, and can change only the
-//! volume's options and the zones of an emulated device.
+//! volume's options, and the zones and bad blocks of an emulated device.
 //!
 //! # Access
 //! The socket has mode 0600 from the moment it exists, and by default is in a directory of mode
@@ -45,7 +46,8 @@ mod place;
 mod server;
 
 pub use client::{
-    Endpoint, ask, connections, files, info, list, plugs, scrub, set_options, set_zones, stat, zones,
+    Endpoint, ask, badblocks, connections, files, info, list, plugs, scrub, set_options, set_zones, stat,
+    zones,
 };
 pub use errands::{ErrandGuard, Errands};
 pub use facts::{DeviceFacts, OptionFacts, VolumeFacts, ZoneFacts};
@@ -120,6 +122,11 @@ pub enum Query {
         /// New condition.
         set: ZoneSetting,
     },
+    /// Lists the bad blocks of an emulated device.
+    Badblocks {
+        /// Change to make before, as parsed by [`BadRange`](crate::badblocks::BadRange).
+        change: Option<String>,
+    },
 }
 
 /// Query about a scrub.
@@ -168,6 +175,8 @@ pub enum Answer {
     Zones(Vec<ZoneFacts>),
     /// Answer to [`Query::Zone`]: the condition that was set.
     Zone(ZoneSetting),
+    /// Answer to [`Query::Badblocks`]: first and last sector of each bad range.
+    Badblocks(Vec<(u64, u64)>),
     /// Answer to an invalid or failed query.
     Error(String),
 }

@@ -22,6 +22,7 @@
 //! returns [`Settled::Yes`], and only then requests a report: a write pointer reported earlier may
 //! still move. Otherwise the late write may land among newer ones, or a late reset may erase them.
 
+use crate::badblocks::BadRange;
 pub use crate::changes::{Changes, ZoneSetting};
 pub use crate::data::Data;
 use crate::identity::Identity;
@@ -142,6 +143,16 @@ impl Command {
     #[inline(always)]
     pub const fn new(op: Op, sector: Sector, sectors: u32) -> Command {
         Command { op, fua: false, sectors, sector, data: Data::NONE, landing: Landing::InPlace }
+    }
+
+    /// Runs the first `sectors` of the command while it is in flight.
+    #[cold]
+    pub(crate) fn run_first<R>(&self, sectors: u32, run: impl FnOnce(&Command) -> R) -> R {
+        let pieces = self.data.first(sectors as usize * SECTOR_BYTES as usize);
+        // SAFETY: the segments are part of the command's, which stay valid until it completes, and
+        // the list lives until `run` returns.
+        let data = unsafe { Data::many(&raw const *pieces) };
+        run(&Command { sectors, data, ..*self })
     }
 
     /// Copies the payload of a write.
@@ -348,6 +359,20 @@ pub trait Device: Send + Sync {
         Err(DeviceError::Unsupported)
     }
 
+    /// Makes sectors bad or good if `change` is given, and returns the first and last sector of each
+    /// bad range, ascending. Reads, writes and verifies of a bad sector fail with
+    /// [`DeviceError::Medium`]. On an image a change is durable after a flush.
+    ///
+    /// For tests and emulated devices. Passed on by wrappers, translated to their sectors.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`] if the device is not emulated, [`DeviceError::OutOfRange`] if it
+    /// does not have the sectors, [`DeviceError::OpenedForReading`], or ENOSPC if there would be more
+    /// than [`RANGES_MAX`](crate::badblocks::RANGES_MAX) ranges.
+    fn badblocks(&self, _change: Option<BadRange>) -> Result<Vec<(u64, u64)>, DeviceError> {
+        Err(DeviceError::Unsupported)
+    }
+
     /// True if [`Device::take_changes`] would return changes. Takes no lock. The device rings all
     /// its queues when changes appear.
     fn has_changes(&self) -> bool {
@@ -496,6 +521,7 @@ wrapper! {
     fn settle(now: Nanos, zone: ZoneIndex) -> Settled;
     fn insight() -> Insight;
     fn set_zone(zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError>;
+    fn badblocks(change: Option<BadRange>) -> Result<Vec<(u64, u64)>, DeviceError>;
     fn has_changes() -> bool;
     fn take_changes(into: &mut Changes);
     fn wakeups() -> &Wakeups;

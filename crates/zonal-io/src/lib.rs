@@ -3,10 +3,12 @@
 #[cfg(all(feature = "loom", feature = "shuttle"))]
 compile_error!("the features loom and shuttle are mutually exclusive");
 
+pub mod badblocks;
 pub mod buffer;
 pub mod changes;
 pub mod clock;
 pub mod control;
+pub mod crypt;
 pub mod data;
 pub mod device;
 pub mod emulated;

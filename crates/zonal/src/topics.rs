@@ -54,6 +54,8 @@ A wrapper is put before the name of a device, with a plus sign between them. Wra
 
   trace:file=F+NAME             writes every submission and completion to the file F; overwrite=1 replaces an old one
   linear:zone=4,zones=8+NAME    eight zones of a device, starting at zone 4
+  crypt:key=F+NAME              encrypts the data with the key in the file F, 64 bytes or 128 hexadecimal digits, in the
+                                format of dm-crypt's aes-xts-plain64; without zone append, see docs/EMULATED.md
   fault:plan=F,seed=7+NAME      injects the faults of the plan F, see docs/FAULT.md
   fault:seed=7,medium=1/1000+NAME
                                 injects random faults at the given rates, 0 to 1 or a fraction. Kinds: KINDS
@@ -92,7 +94,7 @@ fn word(choice: impl std::fmt::Debug) -> String {
     format!("{choice:?}").to_lowercase()
 }
 
-fn image_options() -> [OptionRow; 6] {
+fn image_options() -> [OptionRow; 7] {
     let o = OpenOptions::default();
     [
         row(
@@ -107,6 +109,7 @@ fn image_options() -> [OptionRow; 6] {
         ),
         row("submit_queues", o.submit_queues, "number of queues"),
         row("hw_queue_depth", o.hw_queue_depth, "commands in flight on a queue at most"),
+        row("mbps", o.mbps, MBPS),
         row(
             "max_sectors",
             "",
@@ -155,7 +158,9 @@ fn profiles() -> String {
     format!("Built-in profiles; PROFILE may also be the path of a profile file:\n\n{lines}")
 }
 
-fn emulated_options() -> [OptionRow; 20] {
+const MBPS: &str = "bandwidth of reads, writes and appends together, in MiB/s; 0: no limit";
+
+fn emulated_options() -> [OptionRow; 26] {
     let o = EmulatedOptions::default();
     let in_memory = size_text(EmulatedOptions::in_memory().size);
     [
@@ -171,6 +176,19 @@ fn emulated_options() -> [OptionRow; 20] {
             "largest native zone append, in sectors; 0: none; by default no limit",
         ),
         row("zone_full", u8::from(o.zone_full), "1: sequential zones start full"),
+        row("zone_readonly", "", "sequential zones that are read-only from the start, such as 7 or 7-9:12"),
+        row("zone_offline", "", "sequential zones that are offline from the start"),
+        row(
+            "badblocks",
+            "",
+            "sectors that cannot be read or written, such as 8-15:64-71; see `zonal zone --badblocks`",
+        ),
+        row("badblocks_once", u8::from(o.badblocks_once), "1: the first error makes a bad range good"),
+        row(
+            "badblocks_partial_io",
+            u8::from(o.badblocks_partial_io),
+            "1: transfer the blocks before the first bad one",
+        ),
         row("blocksize", o.blocksize, "logical block in bytes, up to 4096"),
         row("max_sectors", o.max_sectors, "largest read or write, in sectors"),
         row(
@@ -188,6 +206,7 @@ fn emulated_options() -> [OptionRow; 20] {
             o.completion_nsec,
             "shortest time to a completion, in nanoseconds; implies complete=poll",
         ),
+        row("mbps", o.mbps, &format!("{MBPS}; implies complete=poll")),
         row("hw_queue_depth", o.hw_queue_depth, "commands in flight on a queue at most"),
         row("submit_queues", o.submit_queues, "number of queues"),
         row("fua", u8::from(o.fua), "1: writes can be made durable one by one"),

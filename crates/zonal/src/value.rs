@@ -89,6 +89,15 @@ pub(crate) fn zones(text: &str) -> Result<RangeInclusive<u32>, String> {
     }
 }
 
+/// Parses a sector's number, or the first and last of a range: `8` or `8-15`.
+pub(crate) fn sectors(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) if first <= last => Ok(first..=last),
+        _ => Err("not a sector number, such as 8, or a range, such as 8-15".to_owned()),
+    }
+}
+
 /// Returns the known name closest to a misspelt one, if it is close enough.
 pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let edits_max = 1 + name.chars().count() / 4;

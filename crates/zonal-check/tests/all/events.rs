@@ -445,6 +445,51 @@ fn zones_of_a_closed_image_are_set_for_good() {
 }
 
 #[test]
+fn bad_blocks_of_a_closed_image_are_set_for_good() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let make = "create d --size 8M --zone-size 1M --badblocks 4096-4103 --badblocks 9 --zone-readonly 3-4 --zone-offline 5";
+    program::run(dir, make).done();
+    assert_eq!([2, 3, 4, 5].map(|zone| printed(dir, zone)), ["EMPTY", "READONLY", "READONLY", "OFFLINE"]);
+    let said = |line: &str| String::from_utf8(program::run(dir, line).done()).unwrap();
+    assert_eq!(said("zone d --badblocks"), "sectors 9 to 9: bad\nsectors 4096 to 4103: bad\n");
+    assert_eq!(
+        said("zone d --badblocks=-0-4099 --badblocks=+64-71"),
+        "sectors 64 to 71: bad\nsectors 4100 to 4103: bad\n"
+    );
+    let job = "bench --device d --name=a --rw=write --zonemode=zbd --bs=4k --offset=2z --size=1z";
+    let error = program::run(dir, job).refused(1);
+    assert!(error.contains("zone 2") && error.contains("medium error"), "{error}");
+    assert_eq!(said("zone d --badblocks=-0-9999"), "no bad blocks\n");
+    said(&format!("{job} --zone_reset_threshold=1 --zone_reset_frequency=1 --verify=crc32c"));
+    let error = program::run(dir, "zone d --badblocks=+0-16384").refused(1);
+    assert!(error.ends_with("d: bad blocks +0-16384: range lies beyond the device's end"), "{error}");
+    for line in
+        ["zone d --badblocks=8", "zone d --badblocks --zone 3 --set offline", "zone d", "zone d --zone 3"]
+    {
+        program::run(dir, line).refused(2);
+    }
+    program::run(dir, "zone sim:zns-1t --badblocks=+0-7").refused(1);
+}
+
+#[test]
+fn bad_blocks_reach_a_running_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = Arc::new(volume_on(open("ram:size=8M,zone_size=1M,badblocks_once=1"), WriteMode::PerZone));
+    let socket = dir.path().join("socket");
+    let _server = ControlServer::start_at(&socket, volume.clone()).unwrap();
+    let said = |change: &str| {
+        let line = format!("zone --socket {} --badblocks{change}", socket.display());
+        String::from_utf8(program::run(dir.path(), &line).done()).unwrap()
+    };
+    assert_eq!(said("=+8-15"), "sectors 8 to 15: bad\n");
+    let write = || volume.call(&Clock::start(), Request::write(Sector(0), 16, IoBuf::zeroed(8192))).result;
+    assert_eq!(write(), Err(DeviceError::Medium.into()));
+    assert_eq!(said(""), "no bad blocks\n");
+    assert!(write().is_ok());
+}
+
+#[test]
 fn zone_set_by_the_program_reaches_a_running_volume() {
     let dir = tempfile::tempdir().unwrap();
     let volume = Arc::new(volume_on(open("ram:size=8M,zone_size=1M"), WriteMode::PerZone));

@@ -13,6 +13,7 @@ mod events;
 mod experiments;
 mod files;
 mod hosts;
+mod nowait;
 mod operations;
 mod options;
 mod owners;

@@ -4,6 +4,7 @@ use super::place::{self, SocketState};
 use super::{
     ANSWER_BYTES_MAX, ANSWER_TIME_MAX, Answer, ControlError, Query, ScrubQuery, VolumeFacts, ZoneFacts,
 };
+use crate::badblocks::BadRange;
 use crate::changes::ZoneSetting;
 use crate::volume::{OptionChanges, PlugStatus, Statistics};
 use std::io::{ErrorKind, Read, Write};
@@ -158,6 +159,18 @@ pub fn set_zones(path: &Path, zones: RangeInclusive<u32>, to: ZoneSetting) -> Re
     }
 }
 
+/// Makes `change`, if any, to the bad blocks of the emulated device of the socket at `path`. Returns
+/// the first and last sector of each bad range.
+///
+/// # Errors
+/// As for [`ask`]; also [`ControlError::Refused`] if the device cannot make the change.
+pub fn badblocks(path: &Path, change: Option<BadRange>) -> Result<Vec<(u64, u64)>, ControlError> {
+    match ask(path, Query::Badblocks { change: change.map(|change| change.to_string()) })? {
+        Answer::Badblocks(ranges) => Ok(ranges),
+        other => Err(unexpected_answer(path, &other)),
+    }
+}
+
 /// Describes up to `count` zones, at most [`ZONES_MAX`](super::ZONES_MAX), of the device of the socket at `path`, from zone `first` on.
 ///
 /// # Errors
@@ -177,6 +190,7 @@ fn unexpected_answer(path: &Path, answer: &Answer) -> ControlError {
         Answer::Info(_) => "unexpected answer: a device",
         Answer::Zones(_) => "unexpected answer: zones",
         Answer::Zone(_) => "unexpected answer: zones set",
+        Answer::Badblocks(_) => "unexpected answer: bad blocks",
         Answer::Files(_) => "unexpected answer: a file system",
         Answer::Connections(_) => "unexpected answer: connections",
         Answer::Scrub(_) => "unexpected answer: a scrub",

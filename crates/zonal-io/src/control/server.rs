@@ -6,6 +6,7 @@ use super::{
     ANSWER_BYTES_MAX, Answer, CONNECTION_TIME_MAX, ControlError, ERRAND_TIME_MAX, Query, REQUEST_BYTES_MAX,
     SWITCH_TIME_MAX, ScrubQuery, VolumeFacts, ZONES_MAX, ZoneFacts,
 };
+use crate::badblocks::BadRange;
 use crate::device::set_zones;
 use crate::sync::Arc;
 use crate::threads;
@@ -374,6 +375,7 @@ impl Service {
             Ok(Query::Zone { first, last, set }) => self
                 .ask(move |volume| set_zones(&**volume.device(), first..=last, set))
                 .and_then(|outcome| outcome.map(|()| Answer::Zone(set)).map_err(|error| error.to_string())),
+            Ok(Query::Badblocks { change }) => self.badblocks(change).map(Answer::Badblocks),
             Ok(Query::Set { options }) => self.set(&options).and_then(|pending| {
                 self.ask(|volume| Answer::Info(Box::new(VolumeFacts { pending, ..VolumeFacts::of(volume) })))
             }),
@@ -401,6 +403,12 @@ impl Service {
         }
         self.errands.withdraw();
         Err("the run does not respond".to_owned())
+    }
+
+    fn badblocks(&self, change: Option<String>) -> Result<Vec<(u64, u64)>, String> {
+        let change =
+            change.map(|change| change.parse::<BadRange>()).transpose().map_err(|e| e.to_string())?;
+        self.ask(move |volume| volume.device().badblocks(change))?.map_err(|error| error.to_string())
     }
 
     /// Changes options and waits for them, for as long as one client may delay others. Returns the

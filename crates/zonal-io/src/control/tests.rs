@@ -401,6 +401,21 @@ fn zones_are_set_and_the_first_that_cannot_be_is_named() {
 }
 
 #[test]
+fn bad_blocks_are_changed_and_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let server =
+        ControlServer::start_in(dir.path(), volume(), StatusSources::default(), Errands::default()).unwrap();
+    let change = |text: &str| badblocks(server.path(), Some(text.parse().unwrap()));
+    assert_eq!(change("+8-15").unwrap(), [(8, 15)]);
+    assert_eq!(change("-9-9").unwrap(), [(8, 8), (10, 15)]);
+    assert_eq!(badblocks(server.path(), None).unwrap(), [(8, 8), (10, 15)]);
+    let error = change("+8-99999999999").unwrap_err().to_string();
+    assert!(error.ends_with("range lies beyond the device's end"), "{error}");
+    let said = say(server.path(), b"{\"request\":\"badblocks\",\"change\":\"8-9\"}\n");
+    assert!(said[0].contains("starts with + to add it"), "{said:?}");
+}
+
+#[test]
 fn attended_volume_is_asked_and_changed_by_the_thread_that_attends() {
     let dir = tempfile::tempdir().unwrap();
     let (volume, errands) = (volume(), Errands::default());

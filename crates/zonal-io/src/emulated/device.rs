@@ -1,11 +1,13 @@
 //! The emulated device: checks, places, transfers and completes commands.
 
+use super::bandwidth::Bandwidth;
 use super::check::{self, Payload};
 use super::completion::{Executed, Queues};
 use super::elsewhere::elsewhere;
 use super::options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
 use super::storage::{Extent, Storage};
 use super::zones::{EventOutcome, Placed, WriteKind, Zones};
+use crate::badblocks::{BadRange, Medium};
 use crate::changes::{Changes, Notices, ZoneSetting};
 use crate::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Insight, Landing, Output,
@@ -13,8 +15,8 @@ use crate::device::{
 };
 use crate::news::Wakeups;
 use crate::sync::Watched;
-use zonal_core::device::{Limits, ZoneState};
-use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sectors, ZoneIndex};
+use zonal_core::device::{Limits, ZoneEvent, ZoneState};
+use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
 
 /// Emulated zoned device on storage `S`.
 ///
@@ -35,7 +37,10 @@ pub struct Emulated<S> {
     info: DeviceInfo,
     zones: Zones,
     storage: S,
+    medium: Medium,
     queues: Option<Queues>,
+    /// Limit on the data that reads and writes transfer. Only with `queues`.
+    bandwidth: Option<Bandwidth>,
     /// Used without queues. They never ring, because there is nothing to poll for.
     wakeups: Wakeups,
     device_lock: Option<Watched<()>>,
@@ -55,6 +60,15 @@ impl<S: Storage> Emulated<S> {
             true => ZoneState::full(geometry.capacity_of(zone)),
             false => ZoneState::EMPTY,
         });
+        for (zones_of, event) in
+            [(&options.zone_readonly, ZoneEvent::SetReadOnly), (&options.zone_offline, ZoneEvent::SetOffline)]
+        {
+            for zone in zones_of.iter().cloned().flatten().map(ZoneIndex) {
+                zones.apply(zone, event).expect("`info` has checked the zones");
+            }
+        }
+        let medium = Medium::new(geometry.sectors().0, info.block_sectors, options.bad_blocks());
+        let bandwidth = Bandwidth::of(options.mbps);
         let delay = Nanos(options.completion_nsec);
         let queues = match options.complete_mode() {
             CompleteMode::Inline => None,
@@ -62,7 +76,8 @@ impl<S: Storage> Emulated<S> {
         };
         let device_lock = (options.lock == Locking::Device).then(|| Watched::new(()));
         let wakeups = Wakeups::new(info.queues);
-        Ok(Emulated { info, zones, storage, queues, wakeups, device_lock, notices: Notices::default() })
+        let notices = Notices::default();
+        Ok(Emulated { info, zones, storage, medium, queues, bandwidth, wakeups, device_lock, notices })
     }
 
     /// Returns the zones, for inspection.
@@ -119,7 +134,11 @@ impl<S: Storage> Emulated<S> {
         }
         let executed = self.execute_and_hold(command);
         let context = context.take().expect("a submitted command comes with its context");
-        queues.add(now, queue, context, executed);
+        let arrives = match &self.bandwidth {
+            Some(bandwidth) if executed.result.is_ok() => bandwidth.transfer(now, command),
+            _ => now,
+        };
+        queues.add(arrives, queue, context, executed);
         Submitted::Accepted
     }
 
@@ -150,7 +169,7 @@ impl<S: Storage> Emulated<S> {
         let (zone, offset) = check::locate_write(&self.info, command, Self::PAYLOAD)?;
         if self.info.geometry.is_conventional(zone) {
             self.write_conventional(zone, offset, command)
-        } else if S::KEEPS_DATA {
+        } else if S::KEEPS_DATA || !self.medium.is_sound() {
             let (placed, transferred) = self.write_sequential(zone, offset, command)?;
             self.zones.release(placed);
             transferred
@@ -172,7 +191,29 @@ impl<S: Storage> Emulated<S> {
 
     fn write_conventional(&self, zone: ZoneIndex, offset: u32, command: &Command) -> Result<(), DeviceError> {
         check::fits_zone(&self.info.geometry, zone, offset, command.sectors)?;
-        self.transfer(Extent { zone, offset, sectors: command.sectors, generation: 0 }, command)
+        let to = Extent { zone, offset, sectors: command.sectors, generation: 0 };
+        match self.medium.is_sound() {
+            true => self.transfer(to, command),
+            false => self.transfer_good(to, command.sector, command).1,
+        }
+    }
+
+    /// Transfers the payload of a write to `to`, which begins at `sector`, up to the first bad block.
+    /// Returns the number of sectors that have arrived.
+    #[cold]
+    fn transfer_good(&self, to: Extent, sector: Sector, command: &Command) -> (u32, Result<(), DeviceError>) {
+        let good = self.medium.good_part(sector.0, to.sectors);
+        let first = Extent { sectors: good, ..to };
+        let transferred = match good {
+            0 => Ok(()),
+            _ if good == to.sectors => self.transfer(to, command),
+            _ => command.run_first(good, |command| self.transfer(first, command)),
+        };
+        match transferred {
+            Err(error) => (0, Err(error)),
+            Ok(()) if good < to.sectors => (good, Err(DeviceError::Medium)),
+            Ok(()) => (good, Ok(())),
+        }
     }
 
     #[inline]
@@ -182,10 +223,47 @@ impl<S: Storage> Emulated<S> {
         offset: u32,
         command: &Command,
     ) -> Result<(Placed, Result<(), DeviceError>), DeviceError> {
-        let placed = self.zones.begin(check::write_kind(&self.info), zone, offset, command.sectors)?;
+        self.write_in_place(check::write_kind(&self.info), zone, offset, command)
+    }
+
+    /// Assigns a write its place and transfers its payload. Returns the place with the outcome of
+    /// the transfer.
+    #[inline]
+    fn write_in_place(
+        &self,
+        kind: WriteKind,
+        zone: ZoneIndex,
+        offset: u32,
+        command: &Command,
+    ) -> Result<(Placed, Result<(), DeviceError>), DeviceError> {
+        if !self.medium.is_sound() {
+            return self.write_around_bad(kind, zone, offset, command);
+        }
+        let placed = self.zones.begin(kind, zone, offset, command.sectors)?;
         let transferred = self.transfer((&placed).into(), command);
-        self.zones.end(&placed, transferred.is_ok());
+        self.zones.end(&placed, if transferred.is_ok() { placed.sectors } else { 0 });
         Ok((placed, transferred))
+    }
+
+    /// [`Emulated::write_in_place`] on a medium with bad blocks.
+    #[cold]
+    fn write_around_bad(
+        &self,
+        kind: WriteKind,
+        zone: ZoneIndex,
+        offset: u32,
+        command: &Command,
+    ) -> Result<(Placed, Result<(), DeviceError>), DeviceError> {
+        // The zone must not be full before the outcome is known.
+        let placed = self.zones.begin_transfer(kind, zone, offset, command.sectors)?;
+        let (arrived, result) = self.transfer_good((&placed).into(), self.sector_of(&placed), command);
+        self.zones.end(&placed, arrived);
+        self.zones.apply(zone, ZoneEvent::EndWrite).expect("the end of a write is never refused");
+        Ok((placed, result))
+    }
+
+    fn sector_of(&self, placed: &Placed) -> Sector {
+        self.info.geometry.start_of(placed.zone) + Sectors(u64::from(placed.offset))
     }
 
     #[inline]
@@ -221,12 +299,11 @@ impl<S: Storage> Emulated<S> {
 
     fn append(&self, command: &Command) -> Result<Output, DeviceError> {
         let zone = check::locate_append(&self.info, command, Self::PAYLOAD)?;
-        let placed = self.zones.begin(WriteKind::Append, zone, 0, command.sectors)?;
-        let result = self.transfer((&placed).into(), command);
-        self.zones.end(&placed, result.is_ok());
+        let (placed, result) = self.write_in_place(WriteKind::Append, zone, 0, command)?;
+        let sector = self.sector_of(&placed);
         self.zones.release(placed);
         result?;
-        Ok(Output::Appended(command.sector + Sectors(u64::from(placed.offset))))
+        Ok(Output::Appended(sector))
     }
 
     #[inline]
@@ -234,20 +311,25 @@ impl<S: Storage> Emulated<S> {
         let (zone, offset) = check::locate_read(&self.info, command, Self::PAYLOAD)?;
         let found = self.zones.readable(zone, offset, command.sectors)?;
         check::fits_zone(&self.info.geometry, zone, offset, command.sectors)?;
+        let good = self.medium.good_part(command.sector.0, command.sectors);
         if S::KEEPS_DATA {
-            let sectors = found.data_sectors;
+            let sectors = found.data_sectors.min(good);
             self.storage
                 .read(Extent { zone, offset, sectors, generation: found.generation }, &command.data)?;
             command.data.fill_from(sectors as usize * SECTOR_BYTES as usize, 0);
         }
-        Ok(())
+        if good < command.sectors { Err(DeviceError::Medium) } else { Ok(()) }
     }
 
-    /// Memory needs no further verification.
+    /// Memory needs no verification apart from its bad blocks.
     fn verify(&self, command: &Command) -> Result<(), DeviceError> {
         let (zone, offset) = check::locate_verify(&self.info, command)?;
         self.zones.readable(zone, offset, command.sectors)?;
-        Ok(check::fits_zone(&self.info.geometry, zone, offset, command.sectors)?)
+        check::fits_zone(&self.info.geometry, zone, offset, command.sectors)?;
+        match self.medium.good_part(command.sector.0, command.sectors) < command.sectors {
+            true => Err(DeviceError::Medium),
+            false => Ok(()),
+        }
     }
 
     fn punch(&self, command: &Command) -> Result<(), DeviceError> {
@@ -308,6 +390,10 @@ impl<S: Storage> Device for Emulated<S> {
             self.wakeups().ring_all();
         }
         Ok(())
+    }
+
+    fn badblocks(&self, change: Option<BadRange>) -> Result<Vec<(u64, u64)>, DeviceError> {
+        self.medium.change(change)
     }
 
     fn has_changes(&self) -> bool {

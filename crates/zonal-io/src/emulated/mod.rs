@@ -14,6 +14,7 @@
 //! - With [`Locking::Device`], every command holds a single lock while it executes: the design to
 //!   compare with.
 
+mod bandwidth;
 pub(crate) mod check;
 mod completion;
 mod device;
@@ -25,12 +26,13 @@ mod ram;
 mod storage;
 mod zones;
 
+pub(crate) use bandwidth::{Bandwidth, MBPS_MAX};
 pub(crate) use completion::{Executed, Queues};
 pub use device::Emulated;
 pub(crate) use elsewhere::elsewhere;
 pub use null::Null;
 pub use options::{CompleteMode, EmulatedOptions, Locking, OptionsError};
-pub(crate) use options::{QUEUE_DEPTH_MAX, QUEUES_MAX};
+pub(crate) use options::{QUEUE_DEPTH_MAX, QUEUES_MAX, are_sectors, are_sequential};
 pub use ram::Ram;
 pub use storage::{Extent, Storage};
 pub use zones::{EventOutcome, Placed, Readable, WriteKind, Zones};

@@ -1,8 +1,11 @@
 //! Options of emulated devices.
 
+use super::bandwidth::MBPS_MAX;
+use crate::badblocks::{BadBlocks, RANGES_MAX};
 use crate::device::DeviceInfo;
+use std::ops::RangeInclusive;
 use zonal_core::device::Limits;
-use zonal_core::{Geometry, GeometryError, Personality, SECTOR_BYTES, Sectors};
+use zonal_core::{Geometry, GeometryError, Personality, SECTOR_BYTES, Sectors, ZoneIndex};
 
 /// Scope of locking while a command executes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -46,6 +49,16 @@ pub struct EmulatedOptions {
     pub zone_append_max_sectors: u32,
     /// True if sequential zones start full instead of empty.
     pub zone_full: bool,
+    /// Sequential zones that are read-only from the start.
+    pub zone_readonly: Vec<RangeInclusive<u32>>,
+    /// Sequential zones that are offline from the start.
+    pub zone_offline: Vec<RangeInclusive<u32>>,
+    /// Sectors that are bad from the start.
+    pub badblocks: Vec<RangeInclusive<u64>>,
+    /// True if a bad range becomes good once a command has hit it.
+    pub badblocks_once: bool,
+    /// True to transfer the blocks before the first bad one.
+    pub badblocks_partial_io: bool,
     /// Logical block size, a power of two from 512 to 4096.
     pub blocksize: u32,
     /// Largest read or write.
@@ -55,6 +68,9 @@ pub struct EmulatedOptions {
     /// Minimum time from submission to completion, in nanoseconds. Anything but 0 implies
     /// [`CompleteMode::Poll`].
     pub completion_nsec: u64,
+    /// Bandwidth of reads, writes and appends together, in MiB/s; 0 means no limit. Anything else
+    /// implies [`CompleteMode::Poll`].
+    pub mbps: u32,
     /// Completion mode.
     pub complete: CompleteMode,
     /// Commands in flight on a queue before it is busy; only relevant with [`CompleteMode::Poll`].
@@ -92,6 +108,16 @@ zonal_core::setters! {
     with_zone_append_max_sectors zone_append_max_sectors: u32;
     /// True if sequential zones start full instead of empty.
     with_zone_full zone_full: bool;
+    /// Sequential zones that are read-only from the start.
+    with_zone_readonly zone_readonly: Vec<RangeInclusive<u32>>;
+    /// Sequential zones that are offline from the start.
+    with_zone_offline zone_offline: Vec<RangeInclusive<u32>>;
+    /// Sectors that are bad from the start.
+    with_badblocks badblocks: Vec<RangeInclusive<u64>>;
+    /// True if a bad range becomes good once a command has hit it.
+    with_badblocks_once badblocks_once: bool;
+    /// True to transfer the blocks before the first bad one.
+    with_badblocks_partial_io badblocks_partial_io: bool;
     /// Logical block size in bytes, a power of two from 512 to 4096.
     with_blocksize blocksize: u32;
     /// Largest read or write in sectors.
@@ -100,6 +126,8 @@ zonal_core::setters! {
     with_write_zeroes_max_sectors write_zeroes_max_sectors: u32;
     /// Minimum time from submission to completion in nanoseconds.
     with_completion_nsec completion_nsec: u64;
+    /// Bandwidth of reads, writes and appends together in MiB/s; 0 means no limit.
+    with_mbps mbps: u32;
     /// Completion mode.
     with_complete complete: CompleteMode;
     /// Commands in flight on a queue before it is busy.
@@ -129,11 +157,17 @@ impl Default for EmulatedOptions {
             zone_max_active: 0,
             zone_append_max_sectors: u32::MAX,
             zone_full: false,
+            zone_readonly: Vec::new(),
+            zone_offline: Vec::new(),
+            badblocks: Vec::new(),
+            badblocks_once: false,
+            badblocks_partial_io: false,
             blocksize: 512,
             // 1 MiB, the usual limit of host adapters.
             max_sectors: 2048,
             write_zeroes_max_sectors: u32::MAX,
             completion_nsec: 0,
+            mbps: 0,
             complete: CompleteMode::Inline,
             hw_queue_depth: 64,
             submit_queues: 1,
@@ -174,6 +208,22 @@ pub enum OptionsError {
         /// The block size.
         block: u32,
     },
+    /// A zone cannot become read-only or offline: it is conventional, or not there.
+    #[error("{option}: zone {zone} is not a sequential zone of the drive")]
+    NotSequential {
+        /// Name of the option.
+        option: &'static str,
+        /// First such zone.
+        zone: ZoneIndex,
+    },
+    /// A bad block is not there.
+    #[error("badblocks: sector {sector} is beyond the end of the drive, which has {sectors} sectors")]
+    NoSector {
+        /// Last sector of the range.
+        sector: u64,
+        /// Sectors of the drive.
+        sectors: u64,
+    },
     /// A number is out of range.
     #[error("{option} of {value} is not between {min} and {max}")]
     Range {
@@ -201,7 +251,13 @@ pub(crate) const QUEUE_DEPTH_MAX: u64 = 1 << 16;
 impl EmulatedOptions {
     /// Completion mode in effect.
     pub const fn complete_mode(&self) -> CompleteMode {
-        if self.completion_nsec != 0 { CompleteMode::Poll } else { self.complete }
+        if self.completion_nsec != 0 || self.mbps != 0 { CompleteMode::Poll } else { self.complete }
+    }
+
+    /// Bad blocks at the start.
+    pub fn bad_blocks(&self) -> BadBlocks {
+        let (once, partial_io) = (self.badblocks_once, self.badblocks_partial_io);
+        BadBlocks { once, partial_io, ..BadBlocks::new(self.badblocks.iter().cloned()) }
     }
 
     /// Geometry of the device.
@@ -237,6 +293,10 @@ impl EmulatedOptions {
         in_range("max_sectors", max_sectors.into(), 1, u64::from(u32::MAX))?;
         in_range("submit_queues", self.submit_queues.into(), 1, QUEUES_MAX)?;
         in_range("hw_queue_depth", self.hw_queue_depth.into(), 1, QUEUE_DEPTH_MAX)?;
+        in_range("mbps", self.mbps.into(), 0, MBPS_MAX)?;
+        are_sequential(&geometry, "zone_readonly", &self.zone_readonly)?;
+        are_sequential(&geometry, "zone_offline", &self.zone_offline)?;
+        are_sectors(&geometry, &self.bad_blocks())?;
         let zone_max = geometry.zone_capacity().0 as u32;
         let whole_blocks = |sectors: u32| sectors.min(zone_max) / block_sectors * block_sectors;
         Ok(DeviceInfo {
@@ -266,4 +326,31 @@ impl EmulatedOptions {
 
 fn in_range(option: &'static str, value: u64, min: u64, max: u64) -> Result<(), OptionsError> {
     if (min..=max).contains(&value) { Ok(()) } else { Err(OptionsError::Range { option, value, min, max }) }
+}
+
+/// Checks that `option` names only sequential zones.
+pub(crate) fn are_sequential(
+    geometry: &Geometry,
+    option: &'static str,
+    zones: &[RangeInclusive<u32>],
+) -> Result<(), OptionsError> {
+    let not = |zone| Err(OptionsError::NotSequential { option, zone: ZoneIndex(zone) });
+    for range in zones {
+        if geometry.is_conventional(ZoneIndex(*range.start())) {
+            return not(*range.start());
+        }
+        if *range.end() >= geometry.zones() {
+            return not(geometry.zones().max(*range.start()));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that the drive has the sectors that are bad, in not too many ranges.
+pub(crate) fn are_sectors(geometry: &Geometry, bad: &BadBlocks) -> Result<(), OptionsError> {
+    let sectors = geometry.sectors().0;
+    match bad.ranges().last() {
+        Some(&(_, sector)) if sector >= sectors => Err(OptionsError::NoSector { sector, sectors }),
+        _ => in_range("number of separate badblocks", bad.ranges().len() as u64, 0, RANGES_MAX as u64),
+    }
 }

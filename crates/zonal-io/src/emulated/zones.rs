@@ -298,11 +298,12 @@ impl Zones {
         Ok(Placed { zone, offset, sectors, generation: change.after.generation(), kind })
     }
 
-    /// Ends the transfer of `placed`. If its data has not arrived, the write pointer returns to its
-    /// start, unless another write was placed behind it.
+    /// Ends the transfer of `placed`, of which the first `arrived` sectors have arrived. If these are
+    /// not all, the write pointer returns to their end, unless another write was placed behind it.
     #[inline]
-    pub fn end(&self, placed: &Placed, arrived: bool) {
-        let event = match (arrived, placed.kind) {
+    pub fn end(&self, placed: &Placed, arrived: u32) {
+        let left = placed.sectors - arrived;
+        let event = match (left == 0, placed.kind) {
             // Only the last write of a zone changes its state when it ends.
             (true, WriteKind::Exclusive)
                 if placed.offset + placed.sectors < self.geometry.capacity_of(placed.zone) =>
@@ -311,7 +312,7 @@ impl Zones {
             }
             (true, WriteKind::Exclusive) => ZoneEvent::EndWrite,
             (true, WriteKind::Pipelined | WriteKind::Append) => return,
-            (false, _) => ZoneEvent::FailWrite { offset: placed.offset, sectors: placed.sectors },
+            (false, _) => ZoneEvent::FailWrite { offset: placed.offset + arrived, sectors: left },
         };
         let changed = self.change(placed.zone, ChangeRequest::End { event, generation: placed.generation });
         debug_assert!(changed.is_ok(), "the end of a write is never refused");

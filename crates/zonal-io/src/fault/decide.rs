@@ -3,10 +3,10 @@
 //! Checked in this order: power, a pending unit attention, the rules, operations hidden by the
 //! device, degraded zones, bad blocks.
 
-use super::bad::BadRange;
 use super::flight::{LateCommand, Order, scope};
 use super::rule::{Carried, Effect, InFlight, Late, Ops, Reordered};
 use super::state::{FaultState, later};
+use crate::badblocks::BadRange;
 use crate::device::{Command, CommandResult, Landing};
 use zonal_core::{DeviceError, Nanos, Op};
 
@@ -91,7 +91,7 @@ impl FaultState {
         let bad = self.bad.met_by(command.sector.0, sectors).filter(|_| has_place);
         if let Some(range) = bad {
             order.error = Some(DeviceError::Medium);
-            sectors = self.good_part(command, range);
+            sectors = self.bad.good_part(command.sector.0, range, self.block_sectors);
         }
         match (bad, reorder) {
             (Some(range), _) if sectors == 0 => {
@@ -104,12 +104,6 @@ impl FaultState {
             }
             (_, None) => Verdict::Execute { sectors, bad },
         }
-    }
-
-    /// Whole blocks, in sectors, that are transferred before `command` hits `bad`.
-    fn good_part(&self, command: &Command, bad: BadRange) -> u32 {
-        let good = bad.first.saturating_sub(command.sector.0) as u32;
-        if self.bad.partial_io { good / self.block_sectors * self.block_sectors } else { 0 }
     }
 
     /// First effect of either kind that a rule has for `command`: its outcome, and its timing.

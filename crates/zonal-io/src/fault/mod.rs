@@ -20,7 +20,6 @@
 //! tell which, and the third kind invalidates every conclusion drawn from a report until
 //! [`Device::settle`] returns yes.
 
-mod bad;
 mod decide;
 mod degraded;
 mod flight;
@@ -31,7 +30,7 @@ mod rule;
 mod state;
 mod window;
 
-pub use bad::{BadBlocks, BadRange, BadRangeError};
+pub use crate::badblocks::{BadBlocks, BadRange, BadRangeError};
 pub use degraded::Degraded;
 pub use plan::{Plan, PlanError, PlanMismatch, PlanProblem, Settling};
 pub use rule::{Carried, Effect, InFlight, Late, Ops, Reordered, Rule, RulePlace, shuffle};
@@ -293,6 +292,29 @@ impl crate::device::Wrapper for Fault {
 
     fn set_zone(&self, zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError> {
         self.change(|state| state.set_zone(zone, to))
+    }
+
+    fn badblocks(&self, change: Option<BadRange>) -> Result<Vec<(u64, u64)>, DeviceError> {
+        let theirs = match self.inner.badblocks(change) {
+            // Like a condition of a zone, it is handled here if the wrapped device cannot.
+            Err(DeviceError::Unsupported) => {
+                if change.is_some_and(|change| change.last >= self.info.geometry.sectors().0) {
+                    return Err(DeviceError::OutOfRange);
+                }
+                change.into_iter().for_each(|change| self.change_bad_blocks(change));
+                Vec::new()
+            }
+            theirs => {
+                change
+                    .filter(|change| !change.is_bad)
+                    .into_iter()
+                    .for_each(|change| self.change_bad_blocks(change));
+                theirs?
+            }
+        };
+        let mut all = self.state.lock().bad.clone();
+        theirs.into_iter().for_each(|(first, last)| all.change(BadRange { is_bad: true, first, last }));
+        Ok(all.ranges().to_vec())
     }
 
     fn has_changes(&self) -> bool {

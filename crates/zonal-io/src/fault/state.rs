@@ -6,7 +6,6 @@
 //! they were decided; it never calls back. Its `poll` does not, because a device that holds its own
 //! lock there must not wait for this one.
 
-use super::bad::BadBlocks;
 use super::decide::Verdict;
 use super::degraded::DegradedZones;
 use super::flight::{Host, InnerCommand, LateCommand, Ready, Recipient, Scope, scope};
@@ -14,6 +13,7 @@ use super::late::Settling;
 use super::plan::Plan;
 use super::rule::{InFlight, Late, Ops, Rule, Tally};
 use super::window::Window;
+use crate::badblocks::BadBlocks;
 use crate::changes::{Changes, ZoneSetting};
 use crate::device::{Command, CommandResult, Context, Device, Landing, Output, Submitted};
 use crate::fault::Degraded;

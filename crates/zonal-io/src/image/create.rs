@@ -9,13 +9,15 @@
 //! maximum length is found by trying. The first file is renamed last, so that an image always has
 //! all of its files.
 
+use crate::badblocks::BadBlocks;
+use crate::emulated::{are_sectors, are_sequential};
 use crate::identity::Identity;
 use crate::image::backing::{Backing, FileBacking};
 use crate::image::error::{ImageError, OptionsError};
 use crate::image::flight;
 use crate::image::format::{
-    self, Header, LEDGER_OFFSET, PROFILE_NAME_MAX, Page, PartHead, Side, ZONES_MAX, ZONES_PER_PAGE,
-    initial_state,
+    self, Header, LEDGER_OFFSET, PROFILE_NAME_MAX, Page, PartHead, Session, Side, ZONES_MAX, ZONES_PER_PAGE,
+    initial_state, session_words,
 };
 use crate::image::open::part_path;
 use crate::image::profile::{PROFILES, Profile};
@@ -23,9 +25,10 @@ use rustix::fs::{CWD, FallocateFlags, RenameFlags};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use zonal_core::device::ZoneState;
-use zonal_core::{Geometry, Personality, SECTOR_BYTES, Sectors, ZoneIndex};
+use zonal_core::{Geometry, Personality, SECTOR_BYTES, Sectors, ZoneCondition, ZoneIndex};
 
 /// Default zone size in bytes.
 pub const ZONE_SIZE_DEFAULT: u64 = 256 << 20;
@@ -81,6 +84,12 @@ pub struct ImageOptions {
     /// State of each zone before a power cycle; the image has the state after it. Empty for a new
     /// drive. Data below a write pointer reads as zeroes.
     pub states: Vec<ZoneState>,
+    /// Sequential zones that are read-only.
+    pub zone_readonly: Vec<RangeInclusive<u32>>,
+    /// Sequential zones that are offline.
+    pub zone_offline: Vec<RangeInclusive<u32>>,
+    /// Bad blocks.
+    pub badblocks: BadBlocks,
     /// Maximum length of a file of the image in bytes. Default: the limit of the file system,
     /// found by trying.
     pub file_max: Option<u64>,
@@ -116,6 +125,12 @@ zonal_core::setters! {
     with_identity identity: impl Into<Option<Identity>>;
     /// State of each zone before a power cycle; empty for a new drive.
     with_states states: Vec<ZoneState>;
+    /// Sequential zones that are read-only.
+    with_zone_readonly zone_readonly: Vec<RangeInclusive<u32>>;
+    /// Sequential zones that are offline.
+    with_zone_offline zone_offline: Vec<RangeInclusive<u32>>;
+    /// Bad blocks.
+    with_badblocks badblocks: BadBlocks;
     /// Maximum length of a file of the image in bytes.
     with_file_max file_max: impl Into<Option<u64>>;
 }
@@ -137,7 +152,7 @@ impl ImageOptions {
         let described = |header: &Header, e| describe(path, header, e);
         header.zones_per_file =
             zones_per_file(&first.file, &header, self.file_max).map_err(|e| described(&header, e))?;
-        write_new(&first.file, &header, &states).map_err(|e| described(&header, e))?;
+        write_new(&first.file, &header, &states, &self.badblocks).map_err(|e| described(&header, e))?;
         let mut parts = Vec::new();
         for index in 1..header.split().map_or(1, |split| split.files()) {
             let name = part_path(path, index);
@@ -170,12 +185,38 @@ impl ImageOptions {
     pub fn format(&self, backing: &dyn Backing) -> io::Result<Header> {
         let invalid = |e| io::Error::new(io::ErrorKind::InvalidInput, e);
         let header = self.header().map_err(invalid)?;
-        format(backing, &header, &self.words(&header).map_err(invalid)?)?;
+        format(backing, &header, &self.words(&header).map_err(invalid)?, &self.badblocks)?;
         Ok(header)
     }
 
     /// Ledger words of the zones after a power cycle.
     fn words(&self, header: &Header) -> Result<Vec<u64>, OptionsError> {
+        let geometry = &header.geometry;
+        are_sequential(geometry, "zone_readonly", &self.zone_readonly)?;
+        are_sequential(geometry, "zone_offline", &self.zone_offline)?;
+        are_sectors(geometry, &self.badblocks)?;
+        let mut words = self.words_of_states(header)?;
+        let conditions =
+            [(&self.zone_readonly, ZoneCondition::ReadOnly), (&self.zone_offline, ZoneCondition::Offline)];
+        for (zones, condition) in conditions {
+            for zone in zones.iter().cloned().flatten() {
+                if words.is_empty() {
+                    words = (0..geometry.zones())
+                        .map(|z| initial_state(geometry, ZoneIndex(z)).to_bits())
+                        .collect();
+                }
+                // An offline zone has no data.
+                let word = &mut words[zone as usize];
+                let written =
+                    if condition == ZoneCondition::Offline { 0 } else { ZoneState::from_word(*word).written };
+                *word = ZoneState { condition, written }.to_bits();
+            }
+        }
+        Ok(words)
+    }
+
+    /// Ledger words of [`ImageOptions::states`].
+    fn words_of_states(&self, header: &Header) -> Result<Vec<u64>, OptionsError> {
         let geometry = &header.geometry;
         if self.states.is_empty() {
             return Ok(Vec::new());
@@ -308,9 +349,14 @@ fn random_number() -> [u8; 16] {
     bytes
 }
 
-fn format(backing: &dyn Backing, header: &Header, words: &[u64]) -> io::Result<()> {
+fn format(backing: &dyn Backing, header: &Header, words: &[u64], bad: &BadBlocks) -> io::Result<()> {
     let layout = header.layout();
     backing.set_len(first_len(header))?;
+    if *bad != BadBlocks::default() {
+        let words = session_words(Session::Closed, bad);
+        let page = Page { index: 0, sequence: 1, words, tails: Vec::new() };
+        backing.write_at(&page.emit(&header.creation), layout.slot(0, Side::A))?;
+    }
     for (index, words) in (1..).zip(words.chunks(ZONES_PER_PAGE)) {
         let first = (index - 1) * ZONES_PER_PAGE as u32;
         let is_new =
@@ -377,7 +423,7 @@ fn write_part(file: &File, header: &Header, index: u32) -> io::Result<()> {
 }
 
 /// Sizes, allocates and writes `file`.
-fn write_new(file: &File, header: &Header, words: &[u64]) -> io::Result<()> {
+fn write_new(file: &File, header: &Header, words: &[u64], bad: &BadBlocks) -> io::Result<()> {
     // Allocate the ledger and the current states now, so that on a full file system data writes may
     // fail, but no flush.
     let ledger = header.layout().data_offset - LEDGER_OFFSET;
@@ -385,7 +431,7 @@ fn write_new(file: &File, header: &Header, words: &[u64]) -> io::Result<()> {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) | Ok(()) => {}
         Err(e) => return Err(e.into()),
     }
-    format(&FileBacking::new(file.try_clone()?), header, words)?;
+    format(&FileBacking::new(file.try_clone()?), header, words, bad)?;
     file.sync_all()
 }
 

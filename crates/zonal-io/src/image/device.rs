@@ -1,6 +1,7 @@
 //! The image as a device: opening, closing, and its description. Commands are executed by the
 //! [engine](super::engine).
 
+use crate::badblocks::BadRange;
 use crate::changes::{Changes, ZoneSetting};
 use crate::device::{Command, Completed, Context, Device, DeviceInfo, Insight, OpenMode, Output, Submitted};
 use crate::emulated::Zones;
@@ -29,6 +30,8 @@ pub struct OpenOptions {
     pub submit_queues: usize,
     /// Commands in flight on a queue before it is busy, at least 1.
     pub hw_queue_depth: u32,
+    /// Bandwidth of reads, writes and appends together, in MiB/s; 0 means no limit.
+    pub mbps: u32,
     /// Largest read or write in sectors; by default that of the image's profile, or 1 MiB without
     /// one.
     pub max_sectors: Option<u32>,
@@ -51,6 +54,8 @@ zonal_core::setters! {
     with_submit_queues submit_queues: usize;
     /// Commands in flight on a queue before it is busy, at least 1.
     with_hw_queue_depth hw_queue_depth: u32;
+    /// Bandwidth of reads, writes and appends together in MiB/s; 0 means no limit.
+    with_mbps mbps: u32;
     /// Largest read or write in sectors.
     with_max_sectors max_sectors: u32;
     /// True to preserve the order of each queue.
@@ -73,6 +78,7 @@ impl Default for OpenOptions {
             threads: 1,
             submit_queues: 1,
             hw_queue_depth: 64,
+            mbps: 0,
             max_sectors: None,
             preserves_write_order: None,
             kept_max: KEPT_MAX,
@@ -119,7 +125,7 @@ impl ImageDevice {
             cache: backing.cache(),
             ..info(&path, &header, options)
         };
-        let engine = Engine::new(info, &header, options.hw_queue_depth.max(1), backing, ledger, &states);
+        let engine = Engine::new(info, &header, options, backing, ledger, &states);
         let mut device =
             ImageDevice { engine: Arc::new(engine), workers: Vec::new(), path, header, is_open: true };
         for n in 0..options.threads {
@@ -247,7 +253,7 @@ impl Device for ImageDevice {
 
     fn submit(
         &self,
-        _now: Nanos,
+        now: Nanos,
         queue: usize,
         command: &Command,
         context: &mut Option<Context>,
@@ -261,7 +267,7 @@ impl Device for ImageDevice {
             }
         }
         let inline = if self.workers.is_empty() { Inline::Yes } else { Inline::No };
-        self.engine.submit(queue, command, context, inline)
+        self.engine.submit(now, queue, command, context, inline)
     }
 
     fn poll(
@@ -278,6 +284,13 @@ impl Device for ImageDevice {
         match self.info().read_only {
             true => Err(DeviceError::OpenedForReading),
             false => self.engine.set_zone(zone, to),
+        }
+    }
+
+    fn badblocks(&self, change: Option<BadRange>) -> Result<Vec<(u64, u64)>, DeviceError> {
+        match self.info().read_only && change.is_some() {
+            true => Err(DeviceError::OpenedForReading),
+            false => self.engine.badblocks(change),
         }
     }
 

@@ -20,15 +20,17 @@
 //! Commands are executed in `submit`: those of one thread are executed in a fixed order, which
 //! crash tests rely on.
 
+use crate::badblocks::BadRange;
 use crate::changes::{Notices, ZoneSetting};
 use crate::device::{
     Command, CommandResult, Completed, Contention, Context, DeviceInfo, Landing, Output, Submitted,
 };
 use crate::emulated::check::{self, Payload};
-use crate::emulated::{Executed, Extent, Placed, Queues, WriteKind, Zones, elsewhere};
+use crate::emulated::{Bandwidth, Executed, Extent, Placed, Queues, WriteKind, Zones, elsewhere};
 use crate::image::backing::Backing;
+use crate::image::device::OpenOptions;
 use crate::image::error::{Failure, errno};
-use crate::image::flight::{self, Answer, Start, WritesInFlight};
+use crate::image::flight::{self, Answer, FailedTransfer, Start, WritesInFlight};
 use crate::image::format::{Header, Layout};
 use crate::image::ledger::Ledger;
 use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering};
@@ -46,6 +48,9 @@ pub(super) struct Engine {
     backing: Arc<dyn Backing>,
     layout: Layout,
     queues: Queues,
+    /// Limit on the data that reads and writes transfer; with one, no command that needs the file
+    /// completes in `submit`.
+    bandwidth: Option<Bandwidth>,
     tickets: AtomicU64,
     jobs: Mutex<Jobs>,
     job_added: Condvar,
@@ -98,6 +103,8 @@ enum Checked {
 struct Ended {
     ticket: u64,
     queue: usize,
+    /// Earliest time of the completion.
+    due: Nanos,
     context: Context,
     result: CommandResult,
 }
@@ -107,7 +114,7 @@ impl Engine {
     pub(super) fn new(
         info: DeviceInfo,
         header: &Header,
-        queue_depth: u32,
+        options: &OpenOptions,
         backing: Arc<dyn Backing>,
         ledger: Ledger,
         states: &[ZoneState],
@@ -115,7 +122,8 @@ impl Engine {
         let limits = Limits { open_max: header.open_max, active_max: header.active_max };
         Engine {
             zones: Zones::new(header.geometry, header.personality, limits, |z| states[z.0 as usize]),
-            queues: Queues::new(info.queues, queue_depth, Nanos(0)),
+            queues: Queues::new(info.queues, options.hw_queue_depth.max(1), Nanos(0)),
+            bandwidth: Bandwidth::of(options.mbps),
             info,
             flights: WritesInFlight::new(),
             ledger,
@@ -168,6 +176,7 @@ impl Engine {
 impl Engine {
     pub(super) fn submit(
         &self,
+        now: Nanos,
         queue: usize,
         command: &Command,
         context: &mut Option<Context>,
@@ -186,6 +195,8 @@ impl Engine {
         };
         if inline == Inline::No
             && matches!(work, Work::Read)
+            && self.bandwidth.is_none()
+            && self.ledger.medium().is_sound()
             && let Some(result) = self.read_at_once(command)
         {
             self.queues.cancel(queue);
@@ -193,7 +204,8 @@ impl Engine {
         }
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         let context_taken = context.take().expect("a submitted command comes with its context");
-        let answer = Answer { ticket, queue, context: context_taken, fua: command.fua };
+        let due = self.bandwidth.as_ref().map_or(Nanos(0), |bandwidth| bandwidth.transfer(now, command));
+        let answer = Answer { ticket, queue, due, context: context_taken, fua: command.fua };
         let job = Job { work, command: *command, answer };
         match inline {
             Inline::No => {
@@ -208,7 +220,7 @@ impl Engine {
     fn submit_inline(&self, job: Job, ticket: u64, context: &mut Option<Context>) -> Submitted {
         let mut mine = None;
         self.execute(job, |ended| {
-            if ended.ticket == ticket {
+            if ended.ticket == ticket && self.bandwidth.is_none() {
                 mine = Some(ended);
             } else {
                 self.complete(ended);
@@ -221,7 +233,7 @@ impl Engine {
                 Submitted::Done(ended.result)
             }
             // Another thread's write precedes it in the zone; the thread that ends that write
-            // completes this one as well.
+            // completes this one as well. Or its data takes time.
             None => Submitted::Accepted,
         }
     }
@@ -323,6 +335,14 @@ impl Engine {
         Ok(())
     }
 
+    /// Implements [`crate::device::Device::badblocks`].
+    pub(super) fn badblocks(&self, change: Option<BadRange>) -> Result<Vec<(u64, u64)>, DeviceError> {
+        if change.is_some() {
+            self.check_alive()?;
+        }
+        self.ledger.medium().change(change)
+    }
+
     pub(super) fn notices(&self) -> &Notices {
         &self.notices
     }
@@ -396,7 +416,7 @@ impl Engine {
     }
 
     fn write_conventional(&self, command: &Command) -> Result<(), DeviceError> {
-        self.transfer(command, command.sector)?;
+        self.transfer(command, command.sector).map_err(|failed| failed.error)?;
         if command.fua { self.flush() } else { Ok(()) }
     }
 
@@ -434,7 +454,7 @@ impl Engine {
         self.geometry().start_of(placed.zone) + Sectors(u64::from(placed.offset))
     }
 
-    fn transfer_placed(&self, placed: &Placed, command: &Command) -> Result<(), DeviceError> {
+    fn transfer_placed(&self, placed: &Placed, command: &Command) -> Result<(), FailedTransfer> {
         self.ledger
             .begin_change()
             .and_then(|()| {
@@ -444,7 +464,23 @@ impl Engine {
         self.transfer(command, self.sector_of(placed))
     }
 
-    fn transfer(&self, command: &Command, to: Sector) -> Result<(), DeviceError> {
+    /// Moves the payload of a write to the file, up to the first bad block.
+    fn transfer(&self, command: &Command, to: Sector) -> Result<(), FailedTransfer> {
+        // Frees blocks, and touches no medium.
+        let good = match command.op {
+            Op::Discard => command.sectors,
+            _ => self.ledger.medium().good_part(to.0, command.sectors),
+        };
+        if good == command.sectors {
+            return Ok(self.transfer_good(command, to)?);
+        }
+        if good > 0 {
+            command.run_first(good, |first| self.transfer_good(first, to))?;
+        }
+        Err(FailedTransfer { arrived: good, error: DeviceError::Medium })
+    }
+
+    fn transfer_good(&self, command: &Command, to: Sector) -> Result<(), DeviceError> {
         match command.landing {
             Landing::InPlace => {}
             Landing::Lost => return Ok(()),
@@ -509,6 +545,9 @@ impl Engine {
     fn verify(&self, command: &Command) -> Result<(), DeviceError> {
         let start = self.layout.data(command.sector);
         let end = start + self.bytes_in_file(command)? as u64;
+        if self.ledger.medium().good_part(command.sector.0, command.sectors) < command.sectors {
+            return Err(DeviceError::Medium);
+        }
         let mut piece = [0; VERIFY_BYTES];
         for at in (start..end).step_by(VERIFY_BYTES) {
             let n = (end - at).min(VERIFY_BYTES as u64) as usize;
@@ -546,7 +585,8 @@ impl Engine {
         command: &Command,
         mut read: impl FnMut(&mut [u8], u64) -> bool,
     ) -> Result<bool, DeviceError> {
-        let from_file = self.bytes_in_file(command)?;
+        let good = self.ledger.medium().good_part(command.sector.0, command.sectors);
+        let from_file = self.bytes_in_file(command)?.min(good as usize * SECTOR_BYTES as usize);
         let start = self.layout.data(command.sector);
         let mut is_read = true;
         command.data.for_each_mut(|at, piece| {
@@ -554,6 +594,9 @@ impl Engine {
             is_read = is_read && (n == 0 || read(&mut piece[..n], start + at as u64));
             piece[n..].fill(0);
         });
+        if good < command.sectors {
+            return Err(DeviceError::Medium);
+        }
         Ok(is_read)
     }
 }
@@ -568,7 +611,7 @@ fn is_full(result: &io::Result<()>) -> bool {
 impl Engine {
     fn complete(&self, ended: Ended) {
         let executed = Executed { result: ended.result, held: None };
-        self.queues.add(Nanos(0), ended.queue, ended.context, executed);
+        self.queues.add(ended.due, ended.queue, ended.context, executed);
     }
 
     pub(super) fn poll(
@@ -592,6 +635,6 @@ impl Engine {
 
 impl Answer {
     fn with(self, result: CommandResult) -> Ended {
-        Ended { ticket: self.ticket, queue: self.queue, context: self.context, result }
+        Ended { ticket: self.ticket, queue: self.queue, due: self.due, context: self.context, result }
     }
 }

@@ -164,6 +164,9 @@ pub enum OptionsError {
         /// Unit in bytes.
         unit: u64,
     },
+    /// A zone or a bad block is not there.
+    #[error(transparent)]
+    Emulated(#[from] crate::emulated::OptionsError),
     /// A value is out of range.
     #[error("{option} of {value} is not {range}")]
     Range {

@@ -22,7 +22,7 @@ use crate::sync::{CachePadded, Condvar, Mutex, MutexGuard};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 use zonal_core::device::{ZoneEvent, ZoneState};
-use zonal_core::{DeviceError, Personality, ZoneError, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Personality, ZoneError, ZoneIndex};
 
 /// Number of locks for all zones: more than there are threads at any time, so contention is rare.
 const SHARDS: usize = 64;
@@ -32,9 +32,25 @@ const SHARDS: usize = 64;
 pub(super) struct Answer {
     pub(super) ticket: u64,
     pub(super) queue: usize,
+    /// Earliest time of the completion.
+    pub(super) due: Nanos,
     pub(super) context: Context,
     /// Complete only once the write is durable.
     pub(super) fua: bool,
+}
+
+/// A transfer of which only a part has arrived.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct FailedTransfer {
+    /// Number of sectors that have arrived.
+    pub(super) arrived: u32,
+    pub(super) error: DeviceError,
+}
+
+impl From<DeviceError> for FailedTransfer {
+    fn from(error: DeviceError) -> FailedTransfer {
+        FailedTransfer { arrived: 0, error }
+    }
 }
 
 /// A write that has arrived or failed, and can be completed.
@@ -145,17 +161,17 @@ impl WritesInFlight {
         zones: &Zones,
         placed: &Placed,
         answer: Answer,
-        result: Result<(), DeviceError>,
+        result: Result<(), FailedTransfer>,
         note: impl FnOnce(ZoneState) -> Result<(), DeviceError>,
     ) -> Vec<EndedWrite> {
         let shard = self.shard(placed.zone);
         let mut listed = shard.zones.lock();
         let zone = listed.get_mut(&placed.zone).expect("a zone with writes in flight is listed");
-        if result.is_err() {
-            zones.end(placed, false);
+        if let Err(failed) = result {
+            zones.end(placed, failed.arrived);
         }
         let flight = zone.flight(placed);
-        flight.phase = Phase::Ended(answer, result);
+        flight.phase = Phase::Ended(answer, result.map_err(|failed| failed.error));
         if flight.is_stale {
             shard.stale_ended.notify_all();
         }

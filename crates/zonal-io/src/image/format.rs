@@ -9,7 +9,10 @@ mod page;
 mod part;
 
 pub use current::{STAMP_BYTES, Stamp, StampState, current_state, current_word};
-pub use page::{Page, PageError, Session, Slots, TAILS_MAX, Tail, initial_state, state_from_word};
+pub use page::{
+    Page, PageError, Session, Slots, TAILS_MAX, Tail, bad_blocks, initial_state, session_words,
+    state_from_word,
+};
 pub use part::{
     FILES_MAX, PART_DATA_OFFSET, PART_HEAD_BYTES, PART_MAGIC, PartError, PartHead, Placed, Split,
 };

@@ -36,12 +36,13 @@
 mod kept;
 mod tails;
 
+use crate::badblocks::{BadBlocks, Medium};
 use crate::image::backing::Backing;
 use crate::image::current::Current;
 use crate::image::error::Failure;
 use crate::image::format::{
-    Header, Layout, Page, PageError, Session, Side, Slots, Tail, ZONES_PER_PAGE, initial_state,
-    state_from_word,
+    Header, Layout, Page, PageError, Session, Side, Slots, Tail, ZONES_PER_PAGE, bad_blocks, initial_state,
+    session_words, state_from_word,
 };
 use crate::sync::{Arc, AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, fence};
 use kept::Kept;
@@ -62,6 +63,7 @@ pub(crate) type Reach<'a> = &'a (dyn Fn(ZoneIndex) -> u32 + 'a);
 pub(crate) struct Ledger {
     backing: Arc<dyn Backing>,
     current: Current,
+    medium: Medium,
     geometry: Geometry,
     layout: Layout,
     creation: [u8; 16],
@@ -149,6 +151,7 @@ impl Ledger {
         let mut zone_states: Vec<ZoneState> =
             (0..geometry.zones()).map(|zone| initial_state(&geometry, ZoneIndex(zone))).collect();
         let mut session = Session::Closed;
+        let mut bad = BadBlocks::default();
         let mut found = BTreeMap::new();
         for index in 0..pages as u32 {
             let n = index as usize % at_a_time;
@@ -171,6 +174,7 @@ impl Ledger {
             let Some((_, page)) = slots.live else { continue };
             if index == 0 {
                 session = Session::from_word(page.words[0]).map_err(page_error)?;
+                bad = bad_blocks(&geometry, &page.words).map_err(page_error)?;
                 continue;
             }
             for (zone, word) in zones_of(&geometry, index).map(ZoneIndex).zip(page.words) {
@@ -195,6 +199,7 @@ impl Ledger {
         let ledger = Ledger {
             backing,
             current,
+            medium: Medium::new(geometry.sectors().0, header.block_sectors, bad),
             geometry,
             layout,
             creation: header.creation,
@@ -228,6 +233,12 @@ impl Ledger {
 
     fn check(&self) -> Result<(), Failure> {
         self.failure.get().map_or(Ok(()), |f| Err(*f))
+    }
+
+    /// Returns the drive's bad blocks.
+    #[inline]
+    pub(crate) fn medium(&self) -> &Medium {
+        &self.medium
     }
 
     /// Returns the zones' current states.
@@ -383,6 +394,9 @@ impl Ledger {
     fn commit(&self, c: &mut Committer, scope: Scope, sample: Sample<'_>) -> Result<(), Failure> {
         self.check()?;
         self.prove(c, sample)?;
+        if scope == Scope::All && self.medium.take_changed() {
+            self.open_session(c)?;
+        }
         let edits = self.sample(c, scope, sample);
         let pages = self.pages_to_write(c, scope, &edits);
         let is_guarded = self.write_guards(c, &pages)?;
@@ -533,9 +547,7 @@ impl Ledger {
     /// open session, and the active slots. Returns true if a sync is required.
     fn write_guards(&self, c: &mut Committer, pages: &[u32]) -> Result<bool, Failure> {
         if !pages.is_empty() && !c.session_open {
-            self.write_session(c, Session::Open)?;
-            self.sync("syncing the start of the session")?;
-            c.session_open = true;
+            self.open_session(c)?;
         }
         let mut wrote = false;
         for &index in pages {
@@ -559,9 +571,16 @@ impl Ledger {
         Ok(true)
     }
 
+    /// Writes the session page with the present bad blocks, open.
+    fn open_session(&self, c: &mut Committer) -> Result<(), Failure> {
+        self.write_session(c, Session::Open)?;
+        self.sync("syncing the start of the session")?;
+        c.session_open = true;
+        Ok(())
+    }
+
     fn write_session(&self, c: &mut Committer, session: Session) -> Result<(), Failure> {
-        let mut words = [0; ZONES_PER_PAGE];
-        words[0] = session as u64;
+        let words = session_words(session, &self.medium.bad_blocks());
         let (side, sequence) = next_slot(c.pages[0].live);
         self.write_slot(side, &Page { index: 0, sequence, words, tails: Vec::new() })?;
         c.pages[0].live = Some((side, sequence));

@@ -21,6 +21,7 @@ mod task;
 
 pub use stack::LinearError;
 
+use crate::badblocks::{BadBlocks, BadRange};
 use crate::changes::{Changes, ZoneSetting};
 use crate::device::{
     Command, CommandResult, Completed, Contention, Context, Device, DeviceInfo, Insight, Settled, Submitted,
@@ -356,6 +357,21 @@ impl Device for Linear {
         }
         let piece = &self.pieces[self.piece_of(zone)];
         piece.device.set_zone(piece.zone_to_inner(zone), to)
+    }
+
+    fn badblocks(&self, change: Option<BadRange>) -> Result<Vec<(u64, u64)>, DeviceError> {
+        if change.is_some_and(|change| change.last >= self.info.geometry.sectors().0) {
+            return Err(DeviceError::OutOfRange);
+        }
+        let mut all = BadBlocks::default();
+        for piece in &self.pieces {
+            let theirs = change.and_then(|change| piece.range_to_inner(change));
+            for (first, last) in piece.device.badblocks(theirs)? {
+                let bad = BadRange { is_bad: true, first, last };
+                piece.range_to_outer(bad).into_iter().for_each(|bad| all.change(bad));
+            }
+        }
+        Ok(all.ranges().to_vec())
     }
 
     fn has_changes(&self) -> bool {

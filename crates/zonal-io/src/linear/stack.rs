@@ -1,5 +1,6 @@
 //! Rules for combining the descriptions of several devices into one.
 
+use crate::badblocks::BadRange;
 use crate::device::{Device, DeviceInfo};
 use crate::sync::Arc;
 use std::iter;
@@ -161,6 +162,22 @@ impl LinearPiece {
     /// Translates a sector of the inner device.
     pub(super) fn to_outer(&self, sector: Sector) -> Sector {
         Sector(sector.0 - self.inner_start() + self.outer_start())
+    }
+
+    /// Translates the part of a range of sectors that lies in the piece to the inner device.
+    pub(super) fn range_to_inner(&self, range: BadRange) -> Option<BadRange> {
+        self.shift(range, self.outer_start(), self.inner_start())
+    }
+
+    /// Translates the part of a range of sectors of the inner device that lies in the piece.
+    pub(super) fn range_to_outer(&self, range: BadRange) -> Option<BadRange> {
+        self.shift(range, self.inner_start(), self.outer_start())
+    }
+
+    fn shift(&self, range: BadRange, from: u64, to: u64) -> Option<BadRange> {
+        let first = range.first.max(from);
+        let last = range.last.min(from + self.sectors() - 1);
+        (first <= last).then(|| BadRange { first: first - from + to, last: last - from + to, ..range })
     }
 
     pub(crate) fn zone_to_inner(&self, zone: ZoneIndex) -> ZoneIndex {

@@ -1,9 +1,10 @@
 //! Kinds and wrappers provided by this crate.
 
 use super::{NameError, Open, Options, Part, Registry};
+use crate::crypt::{Crypt, Key};
 use crate::device::{Device, OpenMode};
 use crate::emulated::{
-    CompleteMode, Emulated, EmulatedOptions, Locking, Null, QUEUE_DEPTH_MAX, QUEUES_MAX, Ram,
+    CompleteMode, Emulated, EmulatedOptions, Locking, MBPS_MAX, Null, QUEUE_DEPTH_MAX, QUEUES_MAX, Ram,
 };
 use crate::fault::{self, Fault, RATES, Rule};
 use crate::image::{ImageDevice, OpenOptions};
@@ -12,6 +13,7 @@ use crate::trace::Trace;
 use std::error::Error;
 use std::fs::File;
 use std::io::{self, BufWriter};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use zonal_core::Personality;
@@ -56,6 +58,14 @@ pub(super) fn register(registry: &mut Registry) {
         let file = file.ok_or_else(|| part.refused("trace needs file=PATH"))?;
         let name = part.name_from_here().to_owned();
         Ok(Box::new(move |inner| Ok(Arc::new(trace_to_file(inner, &file, overwrite)?.named(&name)))))
+    });
+    registry.add_wrapper("crypt", |part| {
+        let mut options = part.options()?;
+        let file = options.text("key")?.map(PathBuf::from);
+        options.finish()?;
+        let file = file.ok_or_else(|| part.refused("crypt needs key=FILE"))?;
+        let name = part.name_from_here().to_owned();
+        Ok(Box::new(move |inner| Ok(Arc::new(Crypt::new(inner, &Key::read(&file)?).named(&name)))))
     });
     registry.add_kind("concat", |part| {
         let devices = part.devices()?;
@@ -113,6 +123,12 @@ fn image_options(options: &mut Options<'_>) -> Result<OpenOptions, NameError> {
         options.positive("hw_queue_depth", QUEUE_DEPTH_MAX)?.map_or(o.hw_queue_depth, |n| n as u32);
     o.max_sectors = options.positive("max_sectors", u32::MAX.into())?.map(|n| n as u32);
     o.preserves_write_order = options.flag_if_there("preserves_write_order")?;
+    o.mbps = options.number_if_there("mbps", MBPS_MAX)?.map_or(o.mbps, |n| n as u32);
+    for key in ["badblocks", "badblocks_once", "badblocks_partial_io", "zone_readonly", "zone_offline"] {
+        options.refuse(key, "stored in the image: see `zonal create --help` and `zonal zone --help`")?;
+    }
+    options
+        .refuse("cache_size", "an image always has a volatile cache, of any size: the host's page cache")?;
     Ok(o)
 }
 
@@ -182,10 +198,16 @@ fn read_emulated(options: &mut Options<'_>, defaults: EmulatedOptions) -> Result
     options.count("zone_max_active", &mut o.zone_max_active)?;
     options.count("zone_append_max_sectors", &mut o.zone_append_max_sectors)?;
     options.flag("zone_full", &mut o.zone_full)?;
+    o.zone_readonly = zones(options.ranges("zone_readonly")?);
+    o.zone_offline = zones(options.ranges("zone_offline")?);
+    o.badblocks = options.ranges("badblocks")?;
+    options.flag("badblocks_once", &mut o.badblocks_once)?;
+    options.flag("badblocks_partial_io", &mut o.badblocks_partial_io)?;
     options.count("blocksize", &mut o.blocksize)?;
     options.count("max_sectors", &mut o.max_sectors)?;
     options.count("write_zeroes_max_sectors", &mut o.write_zeroes_max_sectors)?;
     options.number("completion_nsec", u64::MAX, &mut o.completion_nsec)?;
+    options.count("mbps", &mut o.mbps)?;
     let modes = [("inline", CompleteMode::Inline), ("poll", CompleteMode::Poll)];
     options.choice("complete", &modes, &mut o.complete)?;
     options.count("hw_queue_depth", &mut o.hw_queue_depth)?;
@@ -200,4 +222,10 @@ fn read_emulated(options: &mut Options<'_>, defaults: EmulatedOptions) -> Result
     options.refuse("cache_size", "this device has no volatile cache; an image file has one")?;
     options.refuse("memory_backed", "decided by the device kind: null keeps no data, ram does")?;
     Ok(o)
+}
+
+/// Numbers of zones. One that is too large for a zone is none of the drive's.
+fn zones(ranges: Vec<RangeInclusive<u64>>) -> Vec<RangeInclusive<u32>> {
+    let zone = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
+    ranges.into_iter().map(|range| zone(*range.start())..=zone(*range.end())).collect()
 }

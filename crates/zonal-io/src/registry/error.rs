@@ -50,6 +50,8 @@ pub enum NameProblem {
     NotASize,
     /// Not a whole number.
     NotANumber,
+    /// Not a list of numbers and ranges.
+    NotRanges,
     /// 0, where at least 1 is required.
     Zero,
     /// Neither 0 nor 1.
@@ -163,6 +165,7 @@ impl fmt::Display for NameProblem {
                 "not a size: a number of bytes, or a number with a unit such as 4K, 256MiB or 28TB",
             ),
             NameProblem::NotANumber => f.write_str("not a whole number"),
+            NameProblem::NotRanges => f.write_str("not a list of numbers and ranges, such as 7 or 7-9:12-15"),
             NameProblem::Zero => f.write_str("has to be at least 1"),
             NameProblem::NotAFlag => f.write_str("has to be 0 or 1"),
             NameProblem::NotAChoice { choices } => write!(f, "has to be one of {}", choices.join(", ")),

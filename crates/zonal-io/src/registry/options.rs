@@ -2,7 +2,7 @@
 
 use super::error::{NameError, NameProblem};
 use crate::words::nearest;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// Options of one device or wrapper, taken one by one. [`Options::finish`] rejects those that were
 /// not taken.
@@ -119,6 +119,22 @@ impl<'a> Options<'a> {
             (Some(0), Some(at)) => Err(self.error(at, NameProblem::Zero)),
             (number, _) => Ok(number),
         }
+    }
+
+    /// Takes a list of whole numbers and ranges of them, `7` or `7-9`, separated by colons. Empty if
+    /// absent.
+    ///
+    /// # Errors
+    /// [`NameError`] if it is not such a list.
+    pub fn ranges(&mut self, key: &'static str) -> Result<Vec<RangeInclusive<u64>>, NameError> {
+        let Some((at, text)) = self.take_value(key)? else { return Ok(Vec::new()) };
+        let range = |text: &str| {
+            let (first, last) = text.split_once('-').unwrap_or((text, text));
+            let (first, last) = (digits(first).ok()??, digits(last).ok()??);
+            (first <= last).then_some(first..=last)
+        };
+        let ranges: Option<Vec<_>> = text.split(':').map(range).collect();
+        ranges.ok_or_else(|| self.error(at, NameProblem::NotRanges))
     }
 
     /// Takes a 32-bit whole number, if present.

@@ -23,7 +23,8 @@ fn every_option_reaches_the_device() {
     let name = "null:size=64M,zone_size=1m,zone_capacity=768K,zone_nr_conv=2,zone_max_open=4,zone_max_active=6,\
         zone_append_max_sectors=64,blocksize=4096,max_sectors=512,write_zeroes_max_sectors=128,complete=poll,\
         completion_nsec=10,hw_queue_depth=8,submit_queues=3,fua=0,rotational=1,preserves_write_order,personality=zbc,\
-        lock=device,zone_full=1";
+        lock=device,zone_full=1,mbps=7,zone_readonly=3-4:6,zone_offline=5,badblocks=8-15:64,badblocks_once,\
+        badblocks_partial_io=1";
     let info = info(name);
     assert_eq!(info.name, name);
     assert_eq!((info.geometry.zones(), info.geometry.conventional_zones()), (64, 2));
@@ -33,6 +34,14 @@ fn every_option_reaches_the_device() {
     assert_eq!((info.block_sectors, info.command_sectors_max), (8, 512));
     assert_eq!((info.queues, info.fua, info.rotational, info.keeps_order), (3, false, true, true));
     assert_eq!(info.personality, zonal_core::Personality::Zbc);
+    let device = Registry::default().open(name).unwrap();
+    assert_eq!(device.badblocks(None), Ok(vec![(8, 15), (64, 64)]));
+    let zones = crate::volume::report(&*device, zonal_core::Sector(3 * 2048), 5).unwrap();
+    use zonal_core::ZoneCondition::{Full, Offline, ReadOnly};
+    assert_eq!(
+        zones.iter().map(|z| z.condition).collect::<Vec<_>>(),
+        [ReadOnly, ReadOnly, Offline, ReadOnly, Full]
+    );
 }
 
 #[test]
@@ -51,7 +60,7 @@ fn unknown_words_get_the_nearest_known_one() {
     complains(
         "xyzzy:size=1G",
         "xyzzy",
-        "known kinds: concat, image, null, ram, fault, linear, trace; or give a path",
+        "known kinds: concat, image, null, ram, crypt, fault, linear, trace; or give a path",
     );
     assert!(!problem("null:frobnicate=1").0.contains("did you mean"));
 }
@@ -75,6 +84,12 @@ fn wrong_values_are_named_with_their_place() {
     complains("null:size=1G,", "", "missing between commas");
     complains("null:size=1G,size=2G", "size", "twice");
     complains("null:cache_size=1M", "cache_size=1M", "no volatile cache");
+    complains("null:badblocks=8-7", "8-7", "such as 7 or 7-9:12-15");
+    complains("null:zone_offline=a", "a", "such as 7 or 7-9:12-15");
+    complains("crypt:+null", "crypt:", "crypt needs key=FILE");
+    complains("crypt:key=+null", "key=", "needs a value");
+    complains("crypt:key=/nowhere+null", "crypt:key=/nowhere", "/nowhere: cannot read the key: No such file");
+    complains("crypt:kye=a+null", "kye", "did you mean \"key\"");
 }
 
 #[test]
@@ -234,6 +249,9 @@ fn wrong_options_of_an_image_are_named_with_their_place() {
     complains("image:d,submit_queues=0", "submit_queues=0", "at least 1");
     complains("image:d,hw_queue_depth=0", "hw_queue_depth=0", "at least 1");
     complains("image:d,max_sectors=0", "max_sectors=0", "at least 1");
+    complains("image:d,mbps=1000001", "1000001", "at most 1000000");
+    complains("image:d,badblocks=1-2", "badblocks=1-2", "zonal create");
+    complains("image:d,cache_size=1", "cache_size=1", "volatile cache, of any size");
     complains("image:d,submit_queues=65537", "65537", "at most 65536");
     complains("image:d,readonly=yes", "yes", "0 or 1");
     complains("image:[d", "[d", "matching brackets");

@@ -50,8 +50,18 @@ fn offer(argument: clap::Arg) -> clap::Arg {
 
 /// Prefixes of device names, and simulated drives.
 fn devices() -> Vec<String> {
-    let kinds =
-        ["null:", "ram:", "image:", "concat:", "nvme-tcp://", "linear:", "fault:", "timing:", "trace:file="];
+    let kinds = [
+        "null:",
+        "ram:",
+        "image:",
+        "concat:",
+        "nvme-tcp://",
+        "linear:",
+        "crypt:key=",
+        "fault:",
+        "timing:",
+        "trace:file=",
+    ];
     let simulated = zonal_sim::Profile::names().map(|name| format!("sim:{name}"));
     kinds.into_iter().map(str::to_owned).chain(simulated).collect()
 }

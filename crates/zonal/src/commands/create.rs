@@ -6,8 +6,10 @@ use crate::exit::{Exit, Failure, OrExit};
 use crate::value::{self, human};
 use clap::{Args, ValueEnum};
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use zonal_core::{Personality, SECTOR_BYTES};
+use zonal_io::badblocks::BadBlocks;
 use zonal_io::identity::Identity;
 use zonal_io::image::{ImageOptions, Profile};
 
@@ -60,6 +62,21 @@ pub(crate) struct Create {
     /// Maximum number of active zones [default: 0]
     #[arg(long, value_name = "N")]
     zone_max_active: Option<u32>,
+    /// Make a sequential zone, or each of a range, read-only
+    #[arg(long, value_name = "ZONE[-ZONE]", value_parser = value::zones)]
+    zone_readonly: Vec<RangeInclusive<u32>>,
+    /// Make a sequential zone, or each of a range, offline
+    #[arg(long, value_name = "ZONE[-ZONE]", value_parser = value::zones)]
+    zone_offline: Vec<RangeInclusive<u32>>,
+    /// Make a range of 512-byte sectors bad: reads and writes of them fail with a medium error
+    #[arg(long, value_name = "FIRST-LAST", value_parser = value::sectors)]
+    badblocks: Vec<RangeInclusive<u64>>,
+    /// Make a bad range good once a command has hit it
+    #[arg(long)]
+    badblocks_once: bool,
+    /// Transfer the blocks of a command before the first bad one
+    #[arg(long)]
+    badblocks_partial_io: bool,
     /// Logical block size [default: {block}; required with --like, unless the report has it]
     #[arg(long, value_name = "SIZE", value_parser = block)]
     blocksize: Option<u32>,
@@ -146,7 +163,10 @@ pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure
             Standard::Zns => Personality::Zns,
             Standard::Zbc => Personality::Zbc,
         }))
-        .with_identity(arguments.uuid);
+        .with_identity(arguments.uuid)
+        .with_zone_readonly(arguments.zone_readonly.clone())
+        .with_zone_offline(arguments.zone_offline.clone())
+        .with_badblocks(badblocks(arguments));
     if let Some(file) = &arguments.like {
         options = copy_of(like::read(file, arguments.blocksize).or_exit(Exit::Usage)?, options);
     }
@@ -182,6 +202,12 @@ fn assumed(options: &ImageOptions) -> Option<String> {
     let unset: Vec<&str> =
         unset.into_iter().filter(|(is_unset, _)| *is_unset).map(|(_, text)| text).collect();
     (!unset.is_empty()).then(|| unset.join(", "))
+}
+
+fn badblocks(arguments: &Create) -> BadBlocks {
+    let mut bad = BadBlocks::new(arguments.badblocks.iter().cloned());
+    (bad.once, bad.partial_io) = (arguments.badblocks_once, arguments.badblocks_partial_io);
+    bad
 }
 
 /// Adds the zones of `drive` to `options`, which take precedence over the report.

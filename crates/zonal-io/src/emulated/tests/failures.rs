@@ -117,7 +117,7 @@ fn failed_write_to_a_zone_reset_meanwhile_does_not_touch_its_pointer() {
     zones.apply(zone, zonal_core::device::ZoneEvent::Reset).unwrap();
     assert_eq!(act(&d, Op::Append, 64, 8), Err(DeviceError::InvalidField), "needs a payload");
     assert_eq!(transfer(&d, Op::Append, 64, &mut [0; 4096]), Ok(Output::Appended(Sector(64))));
-    zones.end(&placed, false);
+    zones.end(&placed, 0);
     zones.release(placed);
     assert_eq!(shape(&d, 1), imp_open(8));
 }

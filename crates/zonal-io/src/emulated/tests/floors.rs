@@ -60,7 +60,7 @@ proptest! {
                 FloorStep::End { nth, arrived } => {
                     if nth < placed.len() {
                         let one = placed.remove(nth);
-                        zones.end(&one, arrived);
+                        zones.end(&one, if arrived { one.sectors } else { 0 });
                         zones.release(one);
                     }
                 }

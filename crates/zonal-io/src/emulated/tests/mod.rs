@@ -1,5 +1,6 @@
 //! Tests of the emulated devices through the device interface.
 
+mod badblocks;
 mod failures;
 mod floors;
 mod protocol;

@@ -174,7 +174,7 @@ fn write_that_moves_no_data_still_meets_the_one_in_flight() {
     let placed = d.zones().begin(crate::emulated::WriteKind::Exclusive, ZoneIndex(1), 0, 8).unwrap();
     let refused = Err(DeviceError::Zone(ZoneError::InvalidWrite));
     assert_eq!(act(&d, Op::Write, 64 + 8, 8), refused);
-    d.zones().end(&placed, true);
+    d.zones().end(&placed, placed.sectors);
     assert_eq!(act(&d, Op::Write, 64 + 8, 8), refused, "ended, but its answer is not out");
     d.zones().release(placed);
     assert_eq!(act(&d, Op::Write, 64 + 8, 8), Ok(()));

@@ -1,6 +1,6 @@
 //! Errors in plans, with their location.
 
-use crate::fault::bad::BadRangeError;
+use crate::badblocks::BadRangeError;
 use std::fmt;
 use std::ops::Range;
 

@@ -36,9 +36,9 @@ pub use error::{PlanError, PlanMismatch, PlanProblem};
 pub(crate) use rates::RATES;
 pub(super) use table::parse_rate;
 
-use super::bad::{BadBlocks, BadRange};
 pub use super::late::Settling;
 use super::rule::{Ops, Rule};
+use crate::badblocks::{BadBlocks, BadRange};
 use crate::device::{Device, DeviceInfo};
 use table::{Table, Value};
 use toml::de::DeTable;

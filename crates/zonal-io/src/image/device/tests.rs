@@ -507,4 +507,5 @@ fn verify_fails_where_the_file_cannot_be_read() {
     device.abandon();
 }
 
+mod badblocks;
 mod blocks;

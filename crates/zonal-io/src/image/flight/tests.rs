@@ -10,7 +10,7 @@ fn zones() -> Zones {
 }
 
 fn answer(ticket: u64) -> Answer {
-    Answer { ticket, queue: 0, context: Context::token(ticket), fua: false }
+    Answer { ticket, queue: 0, due: Nanos(0), context: Context::token(ticket), fua: false }
 }
 
 fn append(flights: &WritesInFlight, zones: &Zones, sectors: u32) -> Placed {
@@ -61,7 +61,7 @@ fn h61_failed_last_write_gives_its_room_back() {
     let (flights, zones) = (WritesInFlight::new(), zones());
     let [a, b] = [16, 16].map(|n| append(&flights, &zones, n));
     flights.end(&zones, &a, answer(1), Ok(()), |_| Ok(()));
-    let ended = flights.end(&zones, &b, answer(2), FAILED, |_| Ok(()));
+    let ended = flights.end(&zones, &b, answer(2), Err(DeviceError::Medium.into()), |_| Ok(()));
     assert_eq!((tickets(&ended), ended[0].result), (vec![2], FAILED));
     let closed = ZoneState { condition: ZoneCondition::ImpOpen, written: 16 };
     assert_eq!(zones.state(ZONE), closed);
@@ -96,7 +96,7 @@ fn transfer_after_reset_waits_for_the_one_before() {
         let started = s.spawn(|| flights.start(&new));
         std::thread::sleep(std::time::Duration::from_millis(10));
         assert!(!started.is_finished());
-        flights.end(&zones, &old, answer(1), FAILED, |_| Ok(()));
+        flights.end(&zones, &old, answer(1), Err(DeviceError::Medium.into()), |_| Ok(()));
         assert_eq!(started.join().unwrap(), Start::Transfer);
     });
     assert_eq!(flights.state(&zones, ZONE).written, 0, "placed, and not arrived");

@@ -1,6 +1,7 @@
 //! Byte format of the ledger: pages in slots, the words of zones, and the tails of a commit.
 
 use super::{PAGE_BYTES, Side, ZONES_PER_PAGE, crc};
+use crate::badblocks::{BadBlocks, BadRange, RANGES_MAX};
 use std::fmt;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -92,6 +93,9 @@ pub enum PageError {
     /// A session page with an unknown state.
     #[error("impossible session state {0:#x}")]
     Session(u64),
+    /// A session page with impossible bad blocks.
+    #[error("impossible bad blocks: {0:#x}")]
+    BadBlocks(u64),
 }
 
 /// Data that becomes durable together with the page that promises it: from `from` to the zone's
@@ -113,7 +117,7 @@ pub struct Page {
     pub index: u32,
     /// Number of the commit; of two sound slots the one with the larger number is active.
     pub sequence: u64,
-    /// One word per zone, or the session state in word 0.
+    /// One word per zone; on the session page those of [`session_words`].
     pub words: [u64; ZONES_PER_PAGE],
     /// Promised data that was not durable before, at most [`TAILS_MAX`] tails.
     pub tails: Vec<Tail>,
@@ -271,6 +275,49 @@ impl Session {
             n => Err(PageError::Session(n)),
         }
     }
+}
+
+/// Bit of word 1 of a session page: a bad range becomes good once a command has hit it.
+const BAD_ONCE: u64 = 1 << 32;
+
+/// Bit of word 1 of a session page: the blocks before the first bad one are transferred.
+const BAD_PARTIAL: u64 = 1 << 33;
+
+const _: () = assert!(2 + 2 * RANGES_MAX <= ZONES_PER_PAGE);
+
+/// Words of a session page: the session state, then the bad blocks, as their number with two bits,
+/// and the first and last sector of each range.
+pub fn session_words(session: Session, bad: &BadBlocks) -> [u64; ZONES_PER_PAGE] {
+    let mut words = [0; ZONES_PER_PAGE];
+    words[0] = session as u64;
+    let flag = |is_set, bit| if is_set { bit } else { 0 };
+    words[1] = bad.ranges().len() as u64 | flag(bad.once, BAD_ONCE) | flag(bad.partial_io, BAD_PARTIAL);
+    for (to, (first, last)) in words[2..].chunks_exact_mut(2).zip(bad.ranges()) {
+        to.copy_from_slice(&[*first, *last]);
+    }
+    words
+}
+
+/// Bad blocks in the words of a session page.
+///
+/// # Errors
+/// [`PageError::BadBlocks`] if the drive cannot have them.
+pub fn bad_blocks(geometry: &Geometry, words: &[u64; ZONES_PER_PAGE]) -> Result<BadBlocks, PageError> {
+    let head = words[1];
+    let count = (head & !(BAD_ONCE | BAD_PARTIAL)) as usize;
+    if count > RANGES_MAX {
+        return Err(PageError::BadBlocks(head));
+    }
+    let (once, partial_io) = (head & BAD_ONCE != 0, head & BAD_PARTIAL != 0);
+    let mut bad = BadBlocks { once, partial_io, ..BadBlocks::default() };
+    for range in words[2..].chunks_exact(2).take(count) {
+        let (first, last) = (range[0], range[1]);
+        if first > last || last >= geometry.sectors().0 {
+            return Err(PageError::BadBlocks(first));
+        }
+        bad.change(BadRange { is_bad: true, first, last });
+    }
+    Ok(bad)
 }
 
 /// Part of the creation number that is stored in every page.

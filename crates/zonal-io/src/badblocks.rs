@@ -1,14 +1,23 @@
 //! Bad blocks: ranges of sectors that cannot be read or written, in the notation of the Linux null
 //! block device.
+//!
+//! A [`BadBlocks`] is a set of ranges with the rules for hitting one. An emulated drive keeps its
+//! set in a [`Medium`], which costs the path of a command one load while there are none.
 
+use crate::sync::{AtomicBool, Mutex, Ordering, PlainU32};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
+use zonal_core::DeviceError;
+
+/// Maximum number of ranges of an emulated drive; an image has place for so many.
+pub const RANGES_MAX: usize = 253;
 
 /// Set of bad sectors.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct BadBlocks {
     /// First and last sector of each range, ascending and separate.
-    ranges: Vec<(u64, u64)>,
+    pub(crate) ranges: Vec<(u64, u64)>,
     /// True if a range becomes good once a command has hit it.
     pub once: bool,
     /// True to transfer the blocks before the first bad one.
@@ -68,6 +77,15 @@ impl fmt::Display for BadRange {
 }
 
 impl BadBlocks {
+    /// Set of these ranges of sectors.
+    pub fn new(ranges: impl IntoIterator<Item = RangeInclusive<u64>>) -> BadBlocks {
+        let mut bad = BadBlocks::default();
+        for range in ranges {
+            bad.change(BadRange { is_bad: true, first: *range.start(), last: *range.end() });
+        }
+        bad
+    }
+
     /// Makes a range bad or good.
     pub fn change(&mut self, change: BadRange) {
         let BadRange { is_bad, mut first, mut last } = change;
@@ -94,18 +112,105 @@ impl BadBlocks {
         &self.ranges
     }
 
+    /// Whole blocks, in sectors, that a command from `sector` on transfers before it hits `bad`.
+    pub(crate) fn good_part(&self, sector: u64, bad: BadRange, block_sectors: u32) -> u32 {
+        let good = bad.first.saturating_sub(sector) as u32;
+        if self.partial_io { good / block_sectors * block_sectors } else { 0 }
+    }
+
     /// First range that overlaps `sectors` sectors from `sector` on.
-    pub(super) fn met_by(&self, sector: u64, sectors: u32) -> Option<BadRange> {
+    pub(crate) fn met_by(&self, sector: u64, sectors: u32) -> Option<BadRange> {
         let end = sector.saturating_add(sectors.into());
         let &(first, last) = self.ranges.iter().find(|&&(a, b)| a < end && sector <= b)?;
         Some(BadRange { is_bad: true, first, last })
     }
 
     /// Records that a command has hit `range`.
-    pub(super) fn hit(&mut self, range: BadRange) {
+    pub(crate) fn hit(&mut self, range: BadRange) {
         if self.once {
             self.change(BadRange { is_bad: false, ..range });
         }
+    }
+}
+
+/// Bad blocks of an emulated drive in use.
+pub(crate) struct Medium {
+    sectors: u64,
+    block_sectors: u32,
+    /// Number of ranges, the only field read while there are none. Model checkers leave it alone,
+    /// because a command may see a change or not.
+    count: PlainU32,
+    /// The set has changed since [`Medium::take_changed`].
+    has_changed: AtomicBool,
+    bad: Mutex<BadBlocks>,
+}
+
+impl Medium {
+    /// Medium of `sectors` sectors with logical blocks of `block_sectors`.
+    pub(crate) fn new(sectors: u64, block_sectors: u32, bad: BadBlocks) -> Medium {
+        let count = PlainU32::new(bad.ranges.len() as u32);
+        Medium { sectors, block_sectors, count, has_changed: AtomicBool::new(false), bad: Mutex::new(bad) }
+    }
+
+    /// True if there are no bad blocks.
+    #[inline]
+    pub(crate) fn is_sound(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// Number of sectors to transfer of a command of `sectors` from `sector` on: all, or those
+    /// before the bad block that it hits.
+    #[inline]
+    pub(crate) fn good_part(&self, sector: u64, sectors: u32) -> u32 {
+        if self.is_sound() { sectors } else { self.hit(sector, sectors) }
+    }
+
+    #[cold]
+    fn hit(&self, sector: u64, sectors: u32) -> u32 {
+        let mut bad = self.bad.lock();
+        let Some(range) = bad.met_by(sector, sectors) else { return sectors };
+        bad.hit(range);
+        if bad.once {
+            self.changed(&bad);
+        }
+        bad.good_part(sector, range, self.block_sectors)
+    }
+
+    /// Makes `change`, if any, and returns the first and last sector of each bad range.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`] if the range exceeds the drive, ENOSPC if it would make more than
+    /// [`RANGES_MAX`] ranges.
+    pub(crate) fn change(&self, change: Option<BadRange>) -> Result<Vec<(u64, u64)>, DeviceError> {
+        let mut bad = self.bad.lock();
+        if let Some(change) = change {
+            if change.last >= self.sectors {
+                return Err(DeviceError::OutOfRange);
+            }
+            let mut next = bad.clone();
+            next.change(change);
+            if next.ranges.len() > RANGES_MAX {
+                return Err(DeviceError::Os(rustix::io::Errno::NOSPC.raw_os_error()));
+            }
+            *bad = next;
+            self.changed(&bad);
+        }
+        Ok(bad.ranges.clone())
+    }
+
+    fn changed(&self, bad: &BadBlocks) {
+        self.count.store(bad.ranges.len() as u32, Ordering::Relaxed);
+        self.has_changed.store(true, Ordering::Release);
+    }
+
+    /// True if the set has changed since the last call.
+    pub(crate) fn take_changed(&self) -> bool {
+        self.has_changed.load(Ordering::Relaxed) && self.has_changed.swap(false, Ordering::Acquire)
+    }
+
+    /// Returns a copy of the set.
+    pub(crate) fn bad_blocks(&self) -> BadBlocks {
+        self.bad.lock().clone()
     }
 }
 
