@@ -52,7 +52,9 @@ pub(crate) fn key_of(name: &str, base: &Path) -> String {
         }
         None => return name.to_owned(),
     };
-    let path = base.join(path);
+    // Options of the opening are not part of the drive.
+    let (bare, _) = path.split_once(',').unwrap_or((path, ""));
+    let path = base.join(if base.join(path).exists() { path } else { bare });
     let path = fs::canonicalize(&path).or_else(|_| std::path::absolute(&path)).unwrap_or(path);
     format!("image:{}", path.display())
 }
@@ -231,8 +233,15 @@ mod tests {
         let here = fs::canonicalize(dir.path()).unwrap();
         fs::write(here.join("d"), "").unwrap();
         let expected = format!("image:{}/d", here.display());
-        for name in ["d", "./d", "image:d", "image:./d", &expected, expected.strip_prefix("image:").unwrap()]
-        {
+        for name in [
+            "d",
+            "./d",
+            "image:d",
+            "image:./d",
+            "image:d,threads=2",
+            &expected,
+            expected.strip_prefix("image:").unwrap(),
+        ] {
             assert_eq!(key_of(name, &here), expected, "{name}");
         }
         for name in ["null:size=1G", "fault:seed=1+image:d", "sim:zns-1t"] {

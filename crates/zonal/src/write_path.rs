@@ -64,8 +64,8 @@ pub(crate) struct WritePath {
     /// Order in which commands wait for a full device queue [default: {scheduler}]
     ///
     /// none: in order of arrival. mq-deadline: sorted by address, reads first, with deadlines, as by
-    /// the scheduler of that name in Linux. The writes of a zone keep their order. Mode zone-lock has
-    /// a scheduler of its own.
+    /// the scheduler of that name in Linux. The writes of a zone keep their order. Not available in
+    /// modes direct and zone-lock, which have an order of their own.
     #[arg(help_heading = HEADING, long, value_name = "NAME", value_parser = SchedulerKind::ALL.map(SchedulerKind::name))]
     scheduler: Option<String>,
     /// Ignore the options kept for the device by `zonal mode --keep`

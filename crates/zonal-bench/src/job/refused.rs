@@ -82,7 +82,7 @@ pub(super) const REFUSED: &[Refused] = &[
     never("iodepth_batch_complete_max", DEPTH),
     Refused { aliases: &["iodepth_batch_complete"], ..unless("iodepth_batch_complete_min", ONE, DEPTH) },
     never("iodepth_low", DEPTH),
-    never("ioscheduler", "the write path orders writes itself"),
+    never("ioscheduler", "use --scheduler of `zonal bench`"),
     unless("kb_base", &["1024"], "suffixes have one meaning"),
     never("latency_percentile", LATENCY),
     unless("latency_run", OFF, LATENCY),

@@ -85,6 +85,10 @@ fn random_jobs_transfer_every_block_of_every_file_once_before_any_repeats() {
     assert_eq!(created("--io_size=50%"), (10, 10));
     assert_eq!(created("--io_size=100%"), (20, 20));
     assert_eq!(created("--io_size=250%"), (20, 50));
+    // The blocks of the larger size are cut short where they would run into others.
+    let mixed = "--name=m --rw=randrw --rwmixread=0 --bs=4k,16k --filesize=20k --nrfiles=3";
+    let report = on("null:size=256M,zone_size=4M,complete=poll", small(), mixed);
+    assert_eq!(report.modes[0].jobs[0].dir(Dir::Write).bytes, 60 << 10);
     let (files, written) = created("--norandommap");
     assert!(files < 20 && written == 20, "{files} files by {written} draws with replacement");
 }

@@ -39,6 +39,22 @@ fn commands_that_find_no_room_are_sorted_by_address() {
 }
 
 #[test]
+fn modes_with_an_order_of_their_own_take_no_scheduler() {
+    let rig = sorted(WriteMode::Direct, SchedulerKind::MqDeadline, 1);
+    rig.script.allow_together();
+    for zone in [1, 6, 2, 5] {
+        rig.write(zone, 0, 4);
+    }
+    rig.settle();
+    assert_eq!(received(&rig), [1, 6, 2, 5].map(|zone| (Op::Write, zone)));
+    for mode in [WriteMode::Direct, WriteMode::ZoneLock] {
+        let rig = sorted(mode, SchedulerKind::None, 1);
+        let error = rig.volume.set_options(&"scheduler=mq-deadline".parse().unwrap()).unwrap_err();
+        assert!(error.to_string().starts_with(&format!("mode {mode} takes no scheduler")), "{error}");
+    }
+}
+
+#[test]
 fn device_with_room_gets_commands_in_order_of_arrival() {
     let rig = sorted(WriteMode::PerZone, SchedulerKind::MqDeadline, 8);
     for zone in [6, 2, 5, 3] {

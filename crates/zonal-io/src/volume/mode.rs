@@ -71,6 +71,12 @@ impl WriteMode {
         !matches!(self, WriteMode::Direct | WriteMode::ZoneLock)
     }
 
+    /// True if a scheduler may sort the commands that wait for the device. Mode `direct` submits
+    /// them in the order of its callers, and `zone-lock` has a scheduler of its own.
+    pub const fn takes_scheduler(self) -> bool {
+        !matches!(self, WriteMode::Direct | WriteMode::ZoneLock)
+    }
+
     /// Checks that a device supports this mode.
     ///
     /// # Errors

@@ -23,6 +23,14 @@ pub enum SetError {
     /// The volume cannot switch to the mode.
     #[error(transparent)]
     Mode(#[from] SwitchError),
+    /// The mode sends commands in an order of its own.
+    #[error(
+        "mode {mode} takes no scheduler; there are per-zone, qd1, pipelined and append, chosen when the device is opened"
+    )]
+    NoScheduler {
+        /// The mode in force.
+        mode: WriteMode,
+    },
     /// The budget counts open zones from the start, so it is fixed when the volume is opened.
     #[error("the budget cannot be changed while the volume is open")]
     Budget,
@@ -179,6 +187,9 @@ impl Volume {
         }
         let now = self.terms.policy.mode();
         let mode = changes.mode.unwrap_or(now);
+        if changes.scheduler.is_some_and(|wanted| wanted != SchedulerKind::None) && !now.takes_scheduler() {
+            return Err(SetError::NoScheduler { mode: now });
+        }
         let force = changes.force.unwrap_or(self.terms.settings.is_forced());
         if changes.mode.is_some() {
             self.may_switch(mode, force)?;

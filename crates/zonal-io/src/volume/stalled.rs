@@ -6,9 +6,10 @@
 //!
 //! Without a scheduler they leave in order of arrival. With one, reads and writes are sorted by
 //! address with deadlines, as the block layer of Linux sorts what its plugs have issued and the
-//! drive has no tag for yet. Other commands, and one that the device has refused again, go first.
-//! The writes of one zone leave in ascending order of address and appends in order of arrival, so
-//! the order that mode `pipelined` needs is kept. Nothing is merged here.
+//! drive has no tag for yet. Other commands are not sorted, and take turns with those that are. A
+//! command that the device has refused again goes first. The writes of one zone leave in ascending
+//! order of address and appends in order of arrival, so the order that mode `pipelined` needs is
+//! kept. Nothing is merged here.
 
 use super::options::SchedulerKind;
 use super::terms::{Terms, scheduler_limits};
@@ -27,14 +28,18 @@ pub(super) struct Stalled {
 /// Stalled commands of one queue.
 #[derive(Default)]
 struct Line {
-    /// Without a scheduler all of them; otherwise those that go first.
-    first: VecDeque<Context>,
+    /// Those that the device has refused again.
+    refused: VecDeque<Context>,
+    /// Without a scheduler all others; otherwise those that are not sorted.
+    unsorted: VecDeque<Context>,
     scheduler: Option<Scheduler<Context>>,
+    /// True if it is the turn of a sorted command.
+    is_sorted_next: bool,
 }
 
 impl Line {
     fn len(&self) -> usize {
-        self.first.len() + self.scheduler.as_ref().map_or(0, Scheduler::len)
+        self.refused.len() + self.unsorted.len() + self.scheduler.as_ref().map_or(0, Scheduler::len)
     }
 
     fn push(&mut self, terms: &Terms, now: Nanos, context: Context) {
@@ -48,20 +53,28 @@ impl Line {
     }
 
     fn place(&mut self, terms: &Terms, now: Nanos, context: Context) {
-        let Some(scheduler) = &mut self.scheduler else { return self.first.push_back(context) };
+        let Some(scheduler) = &mut self.scheduler else { return self.unsorted.push_back(context) };
         match terms.sorted(context) {
             Ok(request) => {
                 scheduler.insert(now, request);
             }
-            Err(context) => self.first.push_back(context),
+            Err(context) => self.unsorted.push_back(context),
         }
     }
 
     fn next(&mut self, now: Nanos) -> Option<Context> {
-        self.first.pop_front().or_else(|| {
-            let dispatched = self.scheduler.as_mut()?.dispatch(now, |_| false)?;
-            dispatched.parts.into_iter().next()
-        })
+        if let Some(refused) = self.refused.pop_front() {
+            return Some(refused);
+        }
+        let Line { unsorted, scheduler, is_sorted_next, .. } = self;
+        let mut sorted = || Some(scheduler.as_mut()?.dispatch(now, |_| false)?.parts.into_iter().next()?);
+        // In turn, so that neither can hold up the other for ever.
+        let next = match *is_sorted_next {
+            true => sorted().or_else(|| unsorted.pop_front()),
+            false => unsorted.pop_front().or_else(sorted),
+        };
+        *is_sorted_next = !*is_sorted_next;
+        next
     }
 
     /// Puts a change of the scheduler into force. What waits is moved: into a scheduler with new
@@ -72,7 +85,7 @@ impl Line {
             return;
         }
         let scheduler = wanted.then(|| Scheduler::new(Options::default(), scheduler_limits(&terms.info)));
-        let mut before = std::mem::replace(self, Line { first: VecDeque::new(), scheduler });
+        let mut before = std::mem::replace(self, Line { scheduler, ..Line::default() });
         while let Some(context) = before.next(now) {
             self.place(terms, now, context);
         }
@@ -105,16 +118,21 @@ impl Stalled {
     /// Puts a command back that was refused again.
     pub(super) fn push_front(&self, queue: usize, context: Context) {
         let mut line = self.queues[queue].lock();
-        line.first.push_front(context);
+        line.refused.push_front(context);
         self.len.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Removes the matching commands, those of one zone in order.
     pub(super) fn take_if(&self, queue: usize, fits: impl Fn(&Context) -> bool) -> VecDeque<Context> {
         let mut line = self.queues[queue].lock();
-        let (mut taken, left): (VecDeque<_>, _) =
-            std::mem::take(&mut line.first).into_iter().partition(|context| fits(context));
-        line.first = left;
+        let Line { refused, unsorted, .. } = &mut *line;
+        let mut taken = VecDeque::new();
+        for waiting in [refused, unsorted] {
+            let (fitting, left): (VecDeque<_>, _) =
+                std::mem::take(waiting).into_iter().partition(|context| fits(context));
+            *waiting = left;
+            taken.extend(fitting);
+        }
         taken.extend(line.scheduler.iter_mut().flat_map(|scheduler| scheduler.remove_if(&fits)));
         self.len.fetch_sub(taken.len(), Ordering::Relaxed);
         taken

@@ -160,12 +160,11 @@ impl Terms {
         Item { kind, mergeable: self.is_mergeable(&request), token: request }
     }
 
-    /// Scheduler between the plugs and the device. Mode `zone-lock` has its own in front of the
-    /// plugs.
+    /// Scheduler between the plugs and the device.
     pub(super) fn scheduler(&self) -> SchedulerKind {
-        match self.policy.is(WriteMode::ZoneLock) {
-            true => SchedulerKind::None,
-            false => self.settings.scheduler(),
+        match self.policy.mode().takes_scheduler() {
+            true => self.settings.scheduler(),
+            false => SchedulerKind::None,
         }
     }
 

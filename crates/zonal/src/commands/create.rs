@@ -194,8 +194,10 @@ pub(crate) fn run(arguments: &Create, out: &mut dyn Write) -> Result<(), Failure
 
 /// Properties that neither the report nor an option sets, and their options.
 fn assumed(options: &ImageOptions) -> Option<String> {
+    // A limit of active zones limits open ones as well.
+    let is_unlimited = |open: Option<u32>| open.is_none() && options.zone_max_active.unwrap_or(0) == 0;
     let unset = [
-        (options.zone_max_open.is_none(), "no limit of open zones (--zone-max-open)"),
+        (is_unlimited(options.zone_max_open), "no limit of open zones (--zone-max-open)"),
         (options.zone_max_active.is_none(), "no limit of active zones (--zone-max-active)"),
         (options.rotational.is_none(), "not rotational (--rotational)"),
     ];

@@ -130,7 +130,8 @@ impl PreparedZones {
 
 /// Processor time per request on a host like the one on which the device was measured.
 fn host_nanos(device: &dyn Device, mode: WriteMode, scheduler: SchedulerKind) -> u64 {
-    let is_scheduled = mode == WriteMode::ZoneLock || scheduler != SchedulerKind::None;
+    let is_scheduled =
+        mode == WriteMode::ZoneLock || mode.takes_scheduler() && scheduler != SchedulerKind::None;
     let HostTime { command, scheduler } = device.insight().host_time;
     if is_scheduled { command + scheduler } else { command }
 }
@@ -143,11 +144,11 @@ fn without_effect(options: &BenchOptions, mode: WriteMode) -> impl Iterator<Item
     let park = options.volume.park.is_some() && !parks;
     let budget =
         budget.then(|| format!("mode {mode} has no budget: the drive's limits are enforced by the drive"));
-    let scheduler = mode == WriteMode::ZoneLock && options.volume.scheduler != SchedulerKind::None;
+    let scheduler = !mode.takes_scheduler() && options.volume.scheduler != SchedulerKind::None;
     budget
         .into_iter()
         .chain(park.then(|| format!("mode {mode} does not park: writes ahead of the write pointer fail")))
-        .chain(scheduler.then(|| format!("mode {mode} uses its own scheduler, in front of the plugs")))
+        .chain(scheduler.then(|| format!("mode {mode} takes no scheduler: it has an order of its own")))
 }
 
 /// Rounds of jobs on zones.

@@ -288,11 +288,11 @@ impl Pass {
                 drawn
             });
             let (file, offset) = blocks.place(block);
-            let length = Self::block(job, dir).min(job.plan.sizes[file] - offset);
-            for covered in 0..length.div_ceil(blocks.unit) {
-                map.hit(block + covered);
-            }
-            return Next { file, offset, length };
+            let left = Self::block(job, dir).min(job.plan.sizes[file] - offset);
+            // Cut short where it would run into blocks that are done.
+            let free = (1..left.div_ceil(blocks.unit)).take_while(|n| map.is_free(block + n)).count() as u64;
+            (0..=free).for_each(|n| map.hit(block + n));
+            return Next { file, offset, length: left.min((free + 1) * blocks.unit) };
         }
         let file = self.offsets.below(job.plan.sizes.len() as u64) as usize;
         let (size, block) = (job.plan.sizes[file], Self::block(job, dir));

@@ -197,19 +197,21 @@ fn data_arrives_at_the_rate_of_the_link() {
         };
         submit(1, Op::Write, TWO);
         submit(2, Op::Read, 0);
-        let mut arrived = Vec::new();
-        for now in 0.. {
-            let now = Nanos(now * EIGHT / 2);
-            // A helper thread may be late.
-            while device.poll(now, 0, 9, &mut |c| arrived.push((now, c.context.into_token()))).is_none()
-                && arrived.len() < 2
-            {
-                std::thread::yield_now();
+        let arrived_at = |now: u64| {
+            let mut arrived = Vec::new();
+            device.poll(Nanos(now), 0, 9, &mut |c| arrived.push(c.context.into_token()));
+            arrived
+        };
+        // A helper thread may be late.
+        let waited_for = |now: u64| loop {
+            match arrived_at(now) {
+                none if none.is_empty() => std::thread::yield_now(),
+                some => return some,
             }
-            if arrived.len() == 2 {
-                break;
-            }
-        }
-        assert_eq!(arrived, [(Nanos(EIGHT), 1), (Nanos(2 * EIGHT), 2)], "{threads}");
+        };
+        assert!((0..100).all(|_| arrived_at(EIGHT - 1).is_empty()), "{threads}");
+        assert_eq!(waited_for(2 * EIGHT - 1), [1], "{threads}");
+        assert!((0..100).all(|_| arrived_at(2 * EIGHT - 1).is_empty()), "{threads}");
+        assert_eq!(waited_for(2 * EIGHT), [2], "{threads}");
     }
 }
