@@ -224,9 +224,9 @@ fn emulated_options() -> [OptionRow; 26] {
 fn modes() -> String {
     "\
 The write mode decides how writes to sequential zones are sent to the device. By default it follows from the device: qd1 for a
-rotational one, append for one with native zone append, otherwise per-zone. In mode qd1 a distant drive waits for each next
-write; if the measured round trip exceeds 5 ms, a rotational drive gets the mode of one that is not. `zonal info` prints the
-mode and the reason.
+rotational one, append for one with native zone append, otherwise per-zone. In mode qd1 each write takes at least a round
+trip. If the measured one exceeds 5 ms, a rotational drive gets the mode of a drive that is not rotational. `zonal info`
+prints the mode and the reason.
 
   direct     as submitted; the caller keeps the order. For comparison
   zone-lock  through a deadline scheduler that locks the zone of each write, as Linux did before zone write plugging. For

@@ -10,9 +10,10 @@
 use super::handover::{self, DirectCall};
 use super::retry::{RETRIES_MAX, is_retried, pause};
 use crate::buffer::IoBuf;
+use crate::clock::Clock;
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Device, Output, Submitted};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use zonal_core::{DeviceError, Nanos, Op, SECTOR_BYTES, Sector, ZoneDescriptor, ZoneIndex};
 
 /// Requests a report of zones from a device and waits for it.
@@ -88,13 +89,16 @@ const ROUND_TRIPS: u32 = 4;
 /// device reports no zones.
 pub fn round_trip(device: &dyn Device) -> Duration {
     let command = Command::new(Op::Report, Sector(0), 1);
+    let clock = Clock::start();
     let mut now = Nanos(0);
     let mut once = || {
-        let (before, begin) = (now, Instant::now());
+        let (before, begin) = (now, clock.now());
         let answer = answer_alone(device, &command, &mut now);
-        let modelled = Duration::from_nanos(now.0 - before.0);
-        let took = if modelled.is_zero() { begin.elapsed() } else { modelled };
-        matches!(answer, Some(Ok(_))).then_some(took)
+        let took = match now.0 - before.0 {
+            0 => clock.now().0 - begin.0,
+            modelled => modelled,
+        };
+        matches!(answer, Some(Ok(_))).then_some(Duration::from_nanos(took))
     };
     // A device in virtual time may be ahead, so the first answer only sets the time.
     once();
