@@ -67,7 +67,7 @@ impl Line {
             return Some(refused);
         }
         let Line { unsorted, scheduler, is_sorted_next, .. } = self;
-        let mut sorted = || Some(scheduler.as_mut()?.dispatch(now, |_| false)?.parts.into_iter().next()?);
+        let mut sorted = || scheduler.as_mut()?.dispatch(now, |_| false)?.parts.into_iter().next();
         // In turn, so that neither can hold up the other for ever.
         let next = match *is_sorted_next {
             true => sorted().or_else(|| unsorted.pop_front()),
