@@ -178,7 +178,7 @@ fn limit_of_a_job_alone_is_refused_by_both() {
 }
 
 #[test]
-fn reads_find_what_was_written_and_no_more() {
+fn reads_cover_exactly_the_written_data() {
     for capacity in [WHOLE, 512 << 10] {
         let fill = "--name=w --rw=write --bs=64k --offset=2z --size=3z --io_size=1600k";
         agree(capacity, &format!("{fill} --name=r --stonewall --rw=read --bs=64k --size=10z"));
@@ -210,7 +210,7 @@ fn verified_writes_are_read_back_as_often() {
 }
 
 #[test]
-fn flushes_come_between_writes() {
+fn flushes_are_issued_between_writes() {
     agree(WHOLE, "--name=a --rw=write --bs=64k --size=2z --fsync=4");
 }
 

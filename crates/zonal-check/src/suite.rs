@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn message_of_a_test_program_is_told_from_others() {
+    fn messages_of_test_programs_are_recognized() {
         let message = |kind: &str, test: bool, by_default: bool| {
             format!(
                 r#"{{"manifest_path":"/r/crates/zonal-fs/Cargo.toml","profile":{{"test":{test}}},"executable":"/t/n-1",

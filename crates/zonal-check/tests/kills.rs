@@ -555,19 +555,19 @@ fn campaign(drive: Drive) {
 
 /// Slow: it starts the program for every step.
 #[test]
-fn zones_keep_what_was_done_when_commands_are_killed() {
+fn zones_keep_completed_changes_when_commands_are_killed() {
     campaign(Drive::Zones);
 }
 
 /// Slow: it starts the program for every step.
 #[test]
-fn conventional_zones_keep_what_was_done_when_commands_are_killed() {
+fn conventional_zones_keep_completed_changes_when_commands_are_killed() {
     campaign(Drive::Conventional);
 }
 
 /// Slow: it starts the program for every step.
 #[test]
-fn file_beside_keeps_what_was_done_when_commands_are_killed() {
+fn file_beside_keeps_completed_changes_when_commands_are_killed() {
     campaign(Drive::FileBeside);
 }
 
@@ -585,7 +585,7 @@ fn is_caught(campaign: &mut Campaign, change: impl FnOnce(&mut Campaign)) -> boo
 
 /// Slow: it starts the program for every step.
 #[test]
-fn canary_check_catches_what_is_gone_changed_or_too_many() {
+fn canary_check_catches_missing_changed_and_extra_files() {
     let begun = || {
         let mut campaign = Campaign::new(Drive::Conventional, 0);
         campaign.done("put d in a/f");

@@ -82,7 +82,7 @@ fn errors_of_the_disk(status: Status) -> Vec<f64> {
 
 /// The bounds are those in docs/SIM.md.
 #[test]
-fn disk_of_30_tb_is_as_far_off_as_its_page_says() {
+fn model_error_of_the_30_tb_disk_is_within_documented_bounds() {
     let fitted = errors_of_the_disk(Status::Calibrated);
     let rms = (fitted.iter().map(|error| error * error).sum::<f64>() / fitted.len() as f64).sqrt();
     assert!(
@@ -139,7 +139,7 @@ fn published_comparisons_point_the_same_way() {
 
 /// Output of a checked run; the statistics of the write path show that it took place.
 #[test]
-fn runs_are_watched_for_what_the_mode_promises() {
+fn runs_are_checked_against_the_guarantees_of_their_mode() {
     for (experiment, row, cells, index) in cells() {
         let expected = match experiment.variants[index].mode.as_str() {
             "qd1" => "checked=drive",
@@ -156,7 +156,7 @@ fn runs_are_watched_for_what_the_mode_promises() {
 /// The metadata written by a sync is small relative to large files, and large relative to small
 /// ones.
 #[test]
-fn metadata_on_the_drive_cost_what_each_sync_writes() {
+fn metadata_overhead_depends_on_the_data_per_sync() {
     let measured = all().iter().find(|measured| measured.experiment.name == "fs-metadata").unwrap();
     let [large, synced, small] = &measured.rows[..] else { panic!("three rows") };
     let shares = |(_, cells): &(Row, Vec<Cell>)| {
@@ -190,7 +190,7 @@ fn watch_finds_a_write_path_that_does_not_keep_its_promise() {
 }
 
 #[test]
-fn experiment_made_again_says_the_same_to_the_byte() {
+fn repeated_experiment_is_byte_identical() {
     for name in ["s0-zones", "s3-pipelining"] {
         let first =
             all().iter().find(|measured| measured.experiment.name == name).expect("it is one of them");
@@ -222,7 +222,7 @@ fn disk_without_seeks_and_turns_loses_nothing() {
 /// Neither models nor profiles depend on the job: effects of queue depth, jobs and zones are
 /// emergent.
 #[test]
-fn nothing_in_a_model_or_profile_knows_the_job() {
+fn models_and_profiles_are_independent_of_the_job() {
     let mut files = Vec::new();
     for folder in
         ["crates/zonal-sim/src", "crates/zonal-sim/src/smr", "crates/zonal-sim/src/profile", "profiles"]
@@ -253,7 +253,7 @@ fn nothing_in_a_model_or_profile_knows_the_job() {
 }
 
 #[test]
-fn host_takes_what_the_profile_says_and_more_with_a_scheduler() {
+fn host_time_follows_the_profile_and_adds_scheduler_time() {
     let slat = |more: &[&str]| {
         let arguments =
             ["bench", "--output-format=json", "--device=sim:zns-1t,io_us=3,scheduler_us=2", "--name=w"];
@@ -292,7 +292,7 @@ fn table_of_a_simulated_experiment_has_every_cell_and_every_reason() {
 }
 
 #[test]
-fn thorough_run_of_a_drive_that_is_not_fitted_gives_ranges_and_what_moves_them() {
+fn full_run_of_an_unfitted_drive_gives_ranges_and_the_dominant_parameter() {
     let mut experiment = experiment("s3-pipelining");
     experiment.variants.retain(|v| ["zone-lock", "pipelined"].contains(&v.name.as_str()));
     let measured = run(experiment, zonal(), Scale::Full { rounds: 1 }).unwrap();

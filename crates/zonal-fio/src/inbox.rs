@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn events_come_in_their_order_round_the_ring() {
+    fn events_keep_their_order_across_ring_wraparound() {
         let inbox = Inbox::new(3);
         let mut two = [NONE; 2];
         let mut seen = Vec::new();

@@ -140,7 +140,7 @@ mod tests {
     use zonal_io::volume::{ParkOptions, Qd1Quantum, WriteMode};
 
     #[test]
-    fn same_name_is_one_volume_until_the_last_lets_go() {
+    fn same_name_shares_one_volume_until_its_last_user_drops_it() {
         let name = "ram:size=64M,zone_size=1M";
         let (a, b) = (open(name, "", "").unwrap(), open(name, "", "").unwrap());
         assert!(Arc::ptr_eq(&a, &b));

@@ -28,7 +28,7 @@ fn name_that_is_wrong_leaves_as_much_of_the_message_as_fits() {
 }
 
 #[test]
-fn what_is_written_is_read_back_whether_answers_come_at_once_or_later() {
+fn written_data_is_read_back_with_inline_and_queued_completion() {
     for (name, answer) in
         [("ram:size=8M,zone_size=1M", 0), ("ram:size=8M,zone_size=1M,complete=poll", QUEUED)]
     {

@@ -260,12 +260,12 @@ fn campaign(conventional: u32) {
 }
 
 #[test]
-fn what_was_synced_in_zones_survives_kills_of_a_process() {
+fn synced_data_in_zones_survives_process_kills() {
     campaign(0);
 }
 
 #[test]
-fn what_was_synced_in_conventional_zones_survives_kills_of_a_process() {
+fn synced_data_in_conventional_zones_survives_process_kills() {
     campaign(4);
 }
 

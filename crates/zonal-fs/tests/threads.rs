@@ -229,7 +229,7 @@ fn steps(seed: u64, count: usize) -> Vec<FsStep> {
 /// Each thread has a directory, and a naive file system for it. They share the drive, its space,
 /// its units and the collector.
 #[test]
-fn threads_at_random_do_what_a_naive_file_system_does() {
+fn random_calls_of_threads_match_a_naive_file_system() {
     let names = [
         "ram:size=12M,zone_size=256K,blocksize=4096",
         "ram:size=16M,zone_size=512K,blocksize=512,zone_max_open=4,zone_max_active=5,complete=poll",
@@ -363,7 +363,7 @@ impl Wait for Unwilling {
 }
 
 #[test]
-fn copies_take_no_room_of_what_users_may_have_in_flight() {
+fn gc_copies_do_not_count_against_the_users_in_flight_limit() {
     // One unit in flight uses up the users' limit.
     let options = MountOptions::default().with_dirty_bytes(8 * BLOCK as u64);
     let fs = make(volume(device("ram:size=4M,zone_size=256K,blocksize=4096,complete=poll")), 8, options);
@@ -383,7 +383,7 @@ fn copies_take_no_room_of_what_users_may_have_in_flight() {
 /// One thread overwrites the blocks of a file on a small drive, while zones are collected and reset
 /// all the time. Each block contains the number of times it was written.
 #[test]
-fn reader_beside_a_writer_sees_what_was_written_before() {
+fn reader_concurrent_with_a_writer_sees_completed_writes() {
     const BLOCKS: usize = 24;
     let fs = make(
         volume(device("ram:size=3M,zone_size=128K,blocksize=4096")),

@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn list_is_the_same_there_and_back() {
+    fn acl_round_trips() {
         assert_eq!(Acl::parse(&named().encode()), Some(named()));
         assert_eq!(named().mode(), 0o764);
     }
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn file_gets_no_more_than_its_maker_asks_for() {
+    fn inherited_acl_is_limited_by_the_requested_mode() {
         assert_eq!(named().inherited(0o640).mode(), 0o640);
         assert_eq!(named().inherited(0o777).mode(), 0o764);
     }

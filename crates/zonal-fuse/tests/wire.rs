@@ -24,7 +24,7 @@ fn asked(bytes: &[u8]) -> Operation<'_> {
 }
 
 #[test]
-fn requests_are_what_the_kernel_asks() {
+fn kernel_requests_are_parsed() {
     let lookup = request(opcode::LOOKUP, b"name\0");
     assert_eq!(asked(&lookup), Operation::Lookup { name: b"name" });
     let symlink = request(opcode::SYMLINK, b"name\0target\0");
@@ -56,7 +56,7 @@ fn attribute_has_the_form_that_was_agreed_upon() {
 }
 
 #[test]
-fn what_is_no_request_says_what_is_wrong() {
+fn malformed_requests_are_refused_with_a_reason() {
     let whole = request(opcode::LOOKUP, b"name\0");
     let said = |bytes: &[u8]| parse(bytes, true).unwrap_err().to_string();
     assert_eq!(said(&whole[..10]), "incomplete header");
@@ -84,7 +84,7 @@ fn extensions_after_the_body_are_passed_over() {
 const WANTED: Wanted = Wanted { writeback: true, pages: 256, background: 64 };
 
 #[test]
-fn kernel_and_daemon_agree_on_what_both_can() {
+fn kernel_and_daemon_negotiate_common_features() {
     let old =
         InitIn { major: 7, minor: init::MINOR_MIN, flags: flags::MAX_PAGES as u32, ..InitIn::default() };
     let agreed = negotiate(&old, &WANTED).unwrap();

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn zone_that_changes_twice_before_a_look_is_told_once() {
+    fn zone_changed_twice_between_reads_is_listed_once() {
         let notices = Notices::default();
         assert!(!notices.are_there());
         notices.note(|changes| changes.add_zone(ZoneIndex(4)));

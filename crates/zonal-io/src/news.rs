@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn looker_is_not_woken_and_hands_on_what_it_is_owed() {
+    fn looker_is_not_woken_but_passes_its_wakeup_on() {
         let wakeups = Wakeups::new(3);
         let [mut looker, mut sleeper] = [0, 1].map(|queue| wakeups.news(queue).unwrap());
         sleeper.arm();

@@ -231,7 +231,7 @@ fn parked_write_of_a_caller_without_the_watch_ends_in_time() {
 
 /// The thread with the watch has polled the device but has not returned when the other one submits.
 #[test]
-fn deadline_told_while_the_watch_polls_is_kept() {
+fn deadline_set_while_the_watch_polls_is_met() {
     some_round_ends_within(ms(80), || {
         let (drive, volume, clock) = held(1, Answer::After(FAR), options());
         let ((sender, entered), (release, released)) = (mpsc::channel(), mpsc::channel::<()>());

@@ -405,9 +405,9 @@ fn sleeper_at_a_volume_is_woken_by_a_submitter_that_leaves() {
 
 /// A thread without a deadline sleeps while another thread parks a write, which adds a deadline.
 #[test]
-fn sleeper_at_a_volume_is_woken_by_a_deadline_that_came_since_it_polled() {
+fn sleeper_at_a_volume_is_woken_by_a_deadline_set_after_its_poll() {
     prove(
-        "sleeper_at_a_volume_is_woken_by_a_deadline_that_came_since_it_polled",
+        "sleeper_at_a_volume_is_woken_by_a_deadline_set_after_its_poll",
         2,
         || {
             let bench = Bench::new(WriteMode::PerZone, 1, Answers::Later);
@@ -464,9 +464,9 @@ fn call_for_an_append(volume: &Volume) {
 /// An inbox with completions by two threads: only the owner accesses its own list, and it is woken
 /// for the others.
 #[test]
-fn inbox_of_a_thread_gets_what_both_threads_reap() {
+fn inbox_receives_completions_reaped_by_both_threads() {
     prove(
-        "inbox_of_a_thread_gets_what_both_threads_reap",
+        "inbox_receives_completions_reaped_by_both_threads",
         2,
         || {
             let bench = Bench::new(WriteMode::PerZone, 1, Answers::Later);

@@ -375,9 +375,9 @@ fn clock() -> Nanos {
 }
 
 #[test]
-fn driver_completes_what_others_submit() {
+fn driver_completes_requests_of_other_threads() {
     try_out(
-        "driver_completes_what_others_submit",
+        "driver_completes_requests_of_other_threads",
         || {
             let bench = Bench::over(emulated(2), WriteMode::PerZone);
             let stop = Arc::new(AtomicBool::new(false));

@@ -442,7 +442,7 @@ impl Wrapper for Defective {
 }
 
 #[test]
-fn server_whose_thread_panics_ends() {
+fn server_ends_if_a_thread_panics() {
     let _alone = alone();
     let device = Defective(Registry::default().open(RAM).unwrap());
     let server = serve_target(target_of(Arc::new(device)));

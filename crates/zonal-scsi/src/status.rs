@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_not_carried_out_may_be_sent_again() {
+    fn only_commands_not_executed_may_be_retried() {
         for error in DeviceError::all() {
             for is_read in [false, true] {
                 let is_busy = Failure::of_device(error, is_read) == Failure::Busy;

@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_come_by_time_and_at_one_time_in_order_of_arrival() {
+    fn events_are_ordered_by_time_then_arrival() {
         let mut agenda = Agenda::default();
         for (at, event) in [(5, 'c'), (3, 'a'), (5, 'd'), (3, 'b'), (9, 'e')] {
             agenda.push(Nanos(at), event);

@@ -237,7 +237,7 @@ fn limits_and_errors_of_the_inner_device_are_passed_on_in_the_drives_time() {
 }
 
 #[test]
-fn power_cut_while_commands_wait_ends_each_once_and_what_was_done_is_there() {
+fn power_cut_ends_each_waiting_command_once_and_keeps_finished_writes() {
     const COUNT: u64 = 24;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("cut.zonal");

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_come_with_their_message_and_not_the_next() {
+    fn descriptors_arrive_with_their_own_message() {
         let (here, there) = UnixStream::pair().unwrap();
         let file = rustix::fs::memfd_create("file", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
         for request in 1..=2 {

@@ -77,6 +77,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[test]
-fn records_of_all_threads_are_where_they_were_said_to_be() {
+fn records_of_all_threads_are_at_their_returned_addresses() {
     main().unwrap();
 }

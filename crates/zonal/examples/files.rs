@@ -37,6 +37,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 #[test]
-fn files_are_there_after_another_opening() {
+fn files_persist_across_reopening() {
     main().unwrap();
 }

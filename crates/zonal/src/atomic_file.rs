@@ -142,7 +142,7 @@ mod tests {
     ];
 
     #[test]
-    fn file_has_its_name_once_it_is_whole_and_nothing_else_is_there() {
+    fn file_appears_only_when_complete_and_without_leftovers() {
         for create in WAYS {
             let dir = tempfile::tempdir().unwrap();
             // The longest possible name leaves no room for a suffix.
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_does_not_get_whole_leaves_nothing_and_what_was_there() {
+    fn uncommitted_file_keeps_the_old_one_and_leaves_no_remains() {
         for create in WAYS {
             let dir = tempfile::tempdir().unwrap();
             let output = dir.path().join("out");
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn unnamed_file_is_what_this_system_has() {
+    fn unnamed_file_is_used_if_supported() {
         let dir = tempfile::tempdir().unwrap();
         let whole = AtomicFile::create(&dir.path().join("out"), 0o600).unwrap();
         match whole.beside {

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_pipe_is_told_from_other_broken_pipes() {
+    fn closed_pipe_is_distinguished_from_other_broken_pipes() {
         let closed = io::Error::new(io::ErrorKind::BrokenPipe, ClosedPipe);
         assert!(Failure::from(closed).is_closed_pipe());
         let socket = io::Error::from(io::ErrorKind::BrokenPipe);

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_told_with_its_line() {
+    fn settings_errors_are_reported_with_their_line() {
         for (text, line, said) in [
             ("[x]\nwindow = 16\n[x]\n", 3, "duplicate key"),
             ("[x\n", 1, ""),

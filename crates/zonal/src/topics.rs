@@ -342,7 +342,7 @@ mod tests {
     use zonal_io::volume::WriteMode;
 
     #[test]
-    fn options_that_are_listed_exist_and_take_the_default_that_is_told() {
+    fn listed_options_exist_and_accept_their_documented_default() {
         for (name, default, _) in emulated_options() {
             let value = if default.is_empty() { "1" } else { &default };
             match Registry::default().parse(&format!("null:{name}={value}")) {
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn every_write_mode_is_told_where_one_is_asked_for() {
+    fn help_lists_every_write_mode() {
         let helps =
             ["bench", "mode"].map(|command| crate::cli::help(Some(command), crate::wrap::COLUMNS).unwrap());
         for mode in WriteMode::ALL {

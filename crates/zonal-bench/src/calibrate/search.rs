@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn search_goes_down_to_the_floor_and_asks_nothing_twice() {
+    fn search_finds_the_minimum_and_evaluates_no_point_twice() {
         let mut asked = Vec::new();
         let mut search = Search::new(axes(), 200, &|_| ());
         let found = search.run(vec![vec![0.0, 1.0, 900.0], vec![1.0, 16.0, 2.0]], &mut |point| {

@@ -69,7 +69,7 @@ fn small_drives_and_other_kinds_are_refused() {
 }
 
 #[test]
-fn zones_are_told_as_ranges() {
+fn zones_are_displayed_as_ranges() {
     let zones = ZonesUsed([3, 4, 5, 9, 11, 12].map(zonal_core::ZoneIndex).to_vec());
     assert_eq!(zones.to_string(), "3-5, 9, 11-12");
 }

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn options_that_ask_for_a_file_are_told() {
+    fn ignored_options_for_log_files_always_warn() {
         let asks = |option: &&Ignored| option.name.starts_with("write_") && option.name.ends_with("_log");
         let asking: Vec<&Ignored> = ignored().filter(asks).collect();
         assert_eq!(asking.len(), 4);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_says_something() {
+    fn every_ignored_option_has_a_reason() {
         for option in ignored() {
             assert!(option.reason.len() > 10, "{}", option.name);
         }

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn file_that_includes_itself_is_told_with_the_way_there() {
+    fn circular_include_is_reported_with_its_path() {
         let found = message(&[
             ("d/a.fio", "[x]\nrw=read\ninclude b.fio\n"),
             ("d/b.fio", "bs=4k\n\ninclude c.fio\n"),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn error_in_an_included_file_names_its_place_there() {
+    fn error_in_an_included_file_names_that_file_and_line() {
         let with = |text: &str| message(&[("a.fio", "[x]\ninclude b.fio\n"), ("b.fio", text)]);
         assert_eq!(with("bs=4k\nbsx=1\n"), "b.fio:2: unknown option `bsx`, did you mean `bs`?");
         assert_eq!(with("\n[y]\n"), "b.fio:2: `[y]`: an included file cannot have sections");

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn option_of_the_program_is_told_from_an_unknown_one() {
+    fn fio_program_options_are_distinguished_from_unknown_ones() {
         let error = JobFile::parse_inline(["--name=a", "--output-format=json"]).unwrap_err();
         let message = "command line: `--output-format` is an option of the fio program, not of a job";
         assert_eq!(error.to_string(), message);

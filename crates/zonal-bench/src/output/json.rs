@@ -419,7 +419,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calendar_knows_leap_years() {
+    fn calendar_handles_leap_years() {
         let at = |seconds| calendar(Duration::from_secs(seconds));
         assert_eq!(at(0), "Thu Jan  1 00:00:00 1970");
         assert_eq!(at(951_782_400), "Tue Feb 29 00:00:00 2000");

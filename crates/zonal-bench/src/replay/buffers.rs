@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn block_of_another_place_or_of_nobody_is_told() {
+    fn misplaced_and_unstamped_blocks_are_detected() {
         let mut bytes = vec![0; 4 * 512];
         assert_eq!(misplaced(&bytes, 512, 7), Some((7, None)));
         stamp(&mut bytes, 512, 7);

@@ -72,7 +72,7 @@ fn result_without_modes_is_compared_with_each_mode() {
 }
 
 #[test]
-fn single_modes_that_differ_are_compared_and_it_is_said() {
+fn single_modes_that_differ_are_compared_with_a_note() {
     let of = |mode| results(vec![job("j", Some(mode), work(100, 4096))]);
     let comparison = ResultsComparison::new(&of("per-zone"), &of("qd1"));
     assert_eq!(comparison.jobs[0].mode(), "per-zone / qd1");
@@ -143,7 +143,7 @@ fn options_from_outside_read_no_file_and_no_environment() {
 }
 
 #[test]
-fn text_that_is_no_result_is_an_error_that_says_which() {
+fn invalid_results_are_refused_with_the_matching_error() {
     assert!(matches!(Results::parse("f", ""), Err(ResultsError::NotJson(_))));
     assert!(matches!(Results::parse("f", "fio: warning\n{}"), Err(ResultsError::NotJson(_))));
     assert!(Results::parse("f", &"[".repeat(100_000)).is_err());

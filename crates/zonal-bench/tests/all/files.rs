@@ -63,7 +63,7 @@ fn files_written_in_either_time_are_as_many_and_as_long_as_asked_for() {
 }
 
 #[test]
-fn run_in_virtual_time_made_again_says_the_same_to_the_byte() {
+fn repeated_virtual_time_run_gives_identical_json() {
     let job = "--name=w --rw=randwrite --bs=1M --numjobs=3 --filesize=1M-4M --end_fsync=1 --fsync=7";
     let files = FilesOptions { fill_percent: Some(60), ..small() };
     let say = || {
@@ -103,7 +103,7 @@ fn recorded(files: FilesOptions, job: &str) -> Report {
 }
 
 #[test]
-fn write_path_counts_from_behind_what_was_laid_out() {
+fn write_path_statistics_exclude_the_layout() {
     // Half of the disk is laid out, and 8 MiB of it are overwritten, in units of 256 KiB with one
     // header block each.
     let job = "--name=w --rw=randwrite --bs=1M --filesize=1M --size=8M --end_fsync=1";
@@ -177,7 +177,7 @@ fn files_are_read_back_where_they_were_laid_out() {
 }
 
 #[test]
-fn room_that_comes_free_goes_round_among_writers() {
+fn freed_space_is_shared_fairly_among_writers() {
     let job = "--name=w --rw=write --bs=1M --numjobs=4 --filesize=40M --nrfiles=4 --time_based --runtime=2s";
     let report = on(DISK, FilesOptions { dirty_bytes: 2 << 20, ..small() }, job);
     let bytes = report.modes[0].jobs.iter().map(|job| job.dir(Dir::Write).bytes);

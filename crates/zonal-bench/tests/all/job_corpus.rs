@@ -59,7 +59,7 @@ fn accepted_files_print_to_equal_jobs() {
 }
 
 #[test]
-fn refused_files_say_what_their_first_line_expects() {
+fn refused_job_files_give_the_expected_error() {
     for (path, bytes) in corpus("refuse") {
         let text = std::str::from_utf8(&bytes).unwrap();
         let expected = text.lines().next().and_then(|line| line.strip_prefix("; error: ")).unwrap();

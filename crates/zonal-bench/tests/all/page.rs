@@ -28,7 +28,7 @@ fn piece(page: &str, id: &str) -> Value {
 }
 
 #[test]
-fn page_needs_nothing_but_itself() {
+fn page_is_self_contained() {
     let page = recorded(FILL).to_html(&About::default());
     for reference in [" src=", " href=", "@import", "url(", "<link", "<iframe"] {
         assert!(!page.contains(reference), "{reference}");
@@ -51,7 +51,7 @@ fn page_shows_the_command_and_the_profile_as_text() {
 }
 
 #[test]
-fn page_without_series_has_the_tables_and_says_so() {
+fn page_without_series_has_tables_and_a_notice() {
     let page = run_on(&null(&options()), WriteMode::PerZone, FILL).to_html(&About::default());
     assert!(page.contains("recorded no series"));
     let mode = &piece(&page, "series")["modes"][0];
@@ -70,7 +70,7 @@ fn zones_that_are_not_empty_are_listed_without_scripts() {
 }
 
 #[test]
-fn head_that_the_device_tells_of_is_in_the_page_beside_the_jobs() {
+fn head_position_is_in_the_page_beside_the_jobs() {
     let mut report = recorded(FILL);
     let zone = support::ZONE / SECTOR_BYTES;
     let mut head = PositionSeries::new(Sector(0)..Sector(64 * zone));

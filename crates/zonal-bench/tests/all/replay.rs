@@ -163,7 +163,7 @@ fn disk_laid_on_zones_reads_as_it_was_written_in_every_mode() {
 }
 
 #[test]
-fn device_gets_what_the_report_says() {
+fn replay_report_matches_the_commands_at_the_device() {
     let text = busy_disk(4000);
     let witness = Witness::new(null(&polled()));
     let device: Arc<dyn Device> = witness.clone();
@@ -239,7 +239,7 @@ fn real_time_is_kept_too() {
 }
 
 #[test]
-fn queue_over_time_is_what_was_under_way() {
+fn queue_depth_series_counts_requests_in_flight() {
     let device: Arc<dyn Device> = Witness::new(null(&polled().with_completion_nsec(1_000_000)));
     let text = "0,h,0,Write,0,4096\n0,h,0,Write,8192,4096\n0,h,0,Write,16384,4096\n20000,h,0,Write,0,4096\n";
     let report = replay(&device, text, &ReplayOptions::default());
@@ -264,7 +264,7 @@ fn read_of_a_write_under_way_waits_for_it() {
 }
 
 #[test]
-fn reads_of_what_was_never_written_are_counted_apart_and_in_no_latency() {
+fn reads_of_unwritten_blocks_are_counted_apart_without_latency() {
     let device = null(&polled().with_completion_nsec(1_000_000));
     // The last read covers a written and an unwritten block.
     let text =
@@ -284,7 +284,7 @@ fn reads_of_what_was_never_written_are_counted_apart_and_in_no_latency() {
 }
 
 #[test]
-fn block_that_is_not_where_the_map_says_fails_the_replay() {
+fn misplaced_block_fails_the_replay() {
     let device = memory(&options(), Fault::Swap { zone: 4, offsets: [0, 8] });
     let text = "0,h,0,Write,0,4096\n0,h,0,Write,40960,4096\n0,h,0,Read,40960,4096\n";
     let options = options_with(|options| options.volume.mode = Some(WriteMode::PerZone));
@@ -295,7 +295,7 @@ fn block_that_is_not_where_the_map_says_fails_the_replay() {
 }
 
 #[test]
-fn request_that_fails_ends_the_replay_and_is_told() {
+fn failed_request_ends_the_replay_and_is_reported() {
     let device = memory(&options(), Fault::Fail { zone: 4, offset: 8 });
     let text = "0,h,0,Write,0,4096\n0,h,0,Write,40960,4096\n90000000000,h,0,Write,81920,4096\n";
     let options = options_with(|options| options.volume.mode = Some(WriteMode::PerZone));

@@ -134,7 +134,7 @@ fn clones_without_group_reporting_are_reported_alone() {
 }
 
 #[test]
-fn first_error_is_told_with_its_facts_and_ends_the_job() {
+fn first_error_is_reported_in_detail_and_ends_the_job() {
     let device = memory(&options(), support::Fault::Fail { zone: 5, offset: 128 });
     let arguments = "--name=bad --rw=write --zonemode=zbd --bs=64k --offset=4z --size=4z";
     let report = run_on(&device, WriteMode::PerZone, arguments);
@@ -263,7 +263,7 @@ fn active_zones_elsewhere_lower_the_limit() {
 }
 
 #[test]
-fn job_that_finds_no_zone_to_open_says_so() {
+fn job_without_an_openable_zone_reports_it() {
     let device = null(&options());
     // The first job leaves its two zones open and partly written.
     let arguments = "--max_open_zones=2 --rw=write --zonemode=zbd --bs=64k --io_size=64k --name=hold --offset=4z \
@@ -301,7 +301,7 @@ fn job_that_lost_its_writes_is_marked_and_not_compared() {
 }
 
 #[test]
-fn job_that_finds_nothing_to_read_says_so() {
+fn read_job_without_data_reports_it() {
     for rw in ["read", "randread"] {
         let read = format!("--name=r --rw={rw} --zonemode=zbd --bs=64k --offset=4z --size=8z");
         let report =
@@ -384,7 +384,7 @@ fn closed_zones_beyond_the_jobs_limit_are_kept_unless_their_slots_are_needed() {
 }
 
 #[test]
-fn active_zones_outside_the_range_are_named_with_what_helps() {
+fn active_zones_outside_the_range_are_reported_with_a_remedy() {
     let device = null(&four_active());
     run_on(
         &device,
@@ -465,7 +465,7 @@ fn misfit(options: &EmulatedOptions, mode: WriteMode, arguments: &str) -> PlanEr
 }
 
 #[test]
-fn refusals_say_what_helps() {
+fn refusals_suggest_a_remedy() {
     let small = options().with_zone_append_max_sectors(8).with_zone_max_open(7);
     let words = |arguments: &str| misfit(&small, WriteMode::Append, arguments).to_string();
     let large = words("--name=x --rw=write --zonemode=zbd --bs=8k");
@@ -514,7 +514,7 @@ fn jobs_that_do_not_fit_are_refused_with_the_facts() {
 }
 
 #[test]
-fn range_is_rounded_to_whole_zones_and_told() {
+fn range_is_rounded_to_whole_zones_with_a_note() {
     let device = null(&options());
     let arguments = "--name=r --rw=write --zonemode=zbd --bs=64k --offset=4200k --size=3M";
     let report = run_on(&device, WriteMode::PerZone, arguments);
@@ -560,7 +560,7 @@ fn sequential_reads_in_the_manner_of_the_fio_example() {
 }
 
 #[test]
-fn log_is_written_for_each_mode_and_tells_what_went_out() {
+fn iolog_is_written_per_mode_with_the_issued_requests() {
     let directory = tempfile::tempdir().unwrap();
     let log = directory.path().join("log");
     let device = memory(&options(), Fault::None);

@@ -43,7 +43,7 @@ fn check(job: &JobReport) {
 }
 
 #[test]
-fn series_hold_what_the_totals_count() {
+fn series_add_up_to_the_totals() {
     for mode in [WriteMode::PerZone, WriteMode::Append, WriteMode::ZoneLock, WriteMode::Direct] {
         for device in [null(&options()), null(&polled())] {
             let report = recorded(&device, mode, MIX);
@@ -67,7 +67,7 @@ fn series_of_a_verified_job_hold_its_checking_reads_too() {
 }
 
 #[test]
-fn series_begin_behind_the_ramp_and_hold_what_is_measured() {
+fn series_exclude_the_ramp_time() {
     let report = recorded(
         &null(&options()),
         WriteMode::PerZone,
@@ -109,7 +109,7 @@ fn rounds_follow_each_other_on_one_axis() {
 }
 
 #[test]
-fn map_of_zones_is_what_the_jobs_left() {
+fn zone_map_shows_the_state_left_by_the_jobs() {
     let line = "--name=w --rw=write --zonemode=zbd --bs=64k --offset=8z --size=4z --io_size=2624k";
     let report = recorded(&null(&options()), WriteMode::PerZone, line);
     let map = report.modes[0].series.as_ref().unwrap().zones.as_ref().unwrap();

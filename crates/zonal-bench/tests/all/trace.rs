@@ -82,7 +82,7 @@ fn blkparse_of_a_zoned_drive_has_its_zone_operations() {
 }
 
 #[test]
-fn msr_line_that_goes_back_in_time_stays_where_the_last_one_was() {
+fn backward_msr_timestamp_is_clamped_to_the_previous_one() {
     let (trace, records) = accepted("msr.csv", &TraceOptions::default());
     let at = |n: u64| Nanos((n - 128_166_372_003_061_629) * 100);
     let times: Vec<Nanos> = records.iter().map(|record| record.at).collect();
@@ -106,7 +106,7 @@ fn msr_with_a_heading_and_without_response_times_is_read() {
 }
 
 #[test]
-fn iolog_of_version_2_waits_and_of_version_3_says_the_time() {
+fn iolog_version_2_has_waits_and_version_3_timestamps() {
     let (_, two) = accepted("iolog2.log", &TraceOptions::default());
     let expected = [
         record(0, TraceOp::Write, 0, 8, TracePlace::Line(4)),

@@ -128,7 +128,7 @@ fn flipped_byte_is_found() {
 }
 
 #[test]
-fn flipped_byte_in_the_payload_is_told_by_its_sum() {
+fn flipped_payload_byte_is_detected_by_the_checksum() {
     let found = final_check(Fault::Flip { zone: 5, offset: 65, byte: 7 }, WriteMode::PerZone, FILL);
     let Found::Block { stated, computed: Some(computed), sector, .. } = found[0].found else {
         panic!("{found:?}")

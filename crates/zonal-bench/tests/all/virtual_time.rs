@@ -160,7 +160,7 @@ fn pauses_and_rates_are_exact() {
 }
 
 #[test]
-fn what_comes_before_the_end_of_the_ramp_does_not_count() {
+fn requests_during_the_ramp_are_not_counted() {
     let device = timeless(10 * MICROS, options());
     let report = on(
         &device,

@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn varied_option_may_have_a_list_of_what_was_published() {
+    fn varied_option_may_list_published_figures() {
         let rows = "[[row]]\nname = 'r'\nsection = 's'\nunit = 'KIOPS'\n\
                     vary = { option = 'iodepth', values = [1, 8, 32] }\npublished = { a = [3, nan, 5.5] }";
         let of = |published: &str| parse(&rows.replace("[3, nan, 5.5]", published));
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn published_figure_beside_a_simulated_drive_says_what_it_is() {
+    fn published_figure_of_a_simulated_drive_needs_status_and_tolerance() {
         let row = |said: &str| {
             let head = HEAD.replace("null:", "fault:medium=1/9+sim:ufs-zoned,link_us=5");
             let row = format!(

@@ -80,7 +80,7 @@ fn appended(mode: WriteMode) -> TraceLog {
 }
 
 #[test]
-fn native_appends_are_several_in_flight_and_each_gets_its_address() {
+fn native_appends_are_issued_in_parallel_with_correct_addresses() {
     let log = appended(WriteMode::Append);
     assert_eq!(log.commands(Op::Write), 0);
     let most = log.max_in_flight(|r| r.op == Op::Append, |r| r.sector);
@@ -88,7 +88,7 @@ fn native_appends_are_several_in_flight_and_each_gets_its_address() {
 }
 
 #[test]
-fn emulated_appends_are_one_in_flight_and_each_gets_its_address() {
+fn emulated_appends_are_issued_one_at_a_time_with_correct_addresses() {
     let log = appended(WriteMode::PerZone);
     assert_eq!(log.commands(Op::Append), 0);
     assert_eq!(log.commands(Op::Write) as u64, ZONE / 512 / u64::from(BLOCK), "appends are never merged");

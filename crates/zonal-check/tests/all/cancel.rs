@@ -63,7 +63,7 @@ fn appends_after_a_cancelled_append_go_on() {
 }
 
 #[test]
-fn write_of_a_chain_is_cancelled_before_it_goes_out() {
+fn chained_write_is_cancelled_before_it_is_issued() {
     let rig = Rig::per_zone();
     let first = rig.append(1, 1);
     let waiting: Vec<u64> = (0..3).map(|_| rig.append(1, 1)).collect();
@@ -96,7 +96,7 @@ fn write_that_would_be_sent_again_is_cancelled_once_its_zone_is_known() {
 }
 
 #[test]
-fn write_at_the_device_ends_as_it_does_there() {
+fn cancel_does_not_affect_a_write_at_the_device() {
     let rig = Rig::per_zone();
     let (victim, channel) = submit(&rig, rig.write_request(1, 0, 4));
     cancel(&rig, &channel);
@@ -105,7 +105,7 @@ fn write_at_the_device_ends_as_it_does_there() {
 }
 
 #[test]
-fn write_of_several_commands_is_cancelled_between_two_and_says_what_landed() {
+fn write_of_several_commands_is_cancelled_midway_and_reports_its_progress() {
     let most = 8;
     let rig = Rig::new(DeviceInfo { command_sectors_max: most, ..info() }, WriteMode::PerZone);
     let (victim, channel) = submit(&rig, rig.write_request(1, 0, 3 * most));
@@ -201,7 +201,7 @@ fn request_to_a_cancelled_channel_ends_at_once() {
 }
 
 #[test]
-fn split_write_that_fails_in_part_says_which_part_landed() {
+fn partly_failed_split_write_reports_the_part_that_landed() {
     let size = 32;
     let geometry = Geometry::new(Sectors(8 * u64::from(size)), Sectors(size.into()), Sectors(0), 0).unwrap();
     let rig = Rig::new(DeviceInfo { geometry, command_sectors_max: size, ..info() }, WriteMode::PerZone);

@@ -111,7 +111,7 @@ fn image_has_an_identity_that_its_names_and_wrappers_keep() {
 }
 
 #[test]
-fn image_is_opened_as_its_name_says() {
+fn image_options_in_the_device_name_apply() {
     let dir = drive();
     let text = zonal(dir.path(), "info image:d,submit_queues=2,max_sectors=256");
     assert!(
@@ -141,7 +141,7 @@ fn image_is_opened_as_its_name_says() {
 }
 
 #[test]
-fn info_tells_the_device_and_the_write_mode_and_why() {
+fn info_shows_the_device_and_the_reason_for_its_write_mode() {
     let dir = drive();
     let text = zonal(dir.path(), "info d");
     assert!(text.contains("zones                  16, of which 2 conventional\n"), "{text}");
@@ -259,7 +259,7 @@ fn management_changes_zones_and_the_drive_remembers() {
 }
 
 #[test]
-fn management_refuses_what_cannot_be() {
+fn zone_management_refuses_invalid_ranges_and_states() {
     let dir = drive();
     let error = refused(dir.path(), "reset d --offset 0", FAILED);
     assert!(error.ends_with("cannot reset zone 0: zone is conventional"), "{error}");
@@ -338,7 +338,7 @@ fn bench_takes_jobs_from_the_command_line_in_any_order() {
 }
 
 #[test]
-fn bench_runs_a_job_file_and_tells_what_was_set() {
+fn bench_runs_a_job_file_and_reports_overridden_options() {
     let dir = drive();
     let job = "[global]\nrw=write\nzonemode=zbd\ndirect=1\n[one]\nfilename=/dev/sdx\noffset=4z\nsize=1z\nbs=1M\n[two]\nrw=read\n";
     fs::write(dir.path().join("x.fio"), job).unwrap();
@@ -360,7 +360,7 @@ fn bench_runs_a_job_file_and_tells_what_was_set() {
 }
 
 #[test]
-fn ignored_options_that_ask_for_a_file_are_told_once_a_run() {
+fn ignored_log_options_are_reported_once_per_run() {
     let dir = tempfile::tempdir().unwrap();
     let job = "bench --device null:size=1G,zone_size=16M --write-mode per-zone,qd1 --name=a --rw=write --zonemode=zbd --bs=1M \
                --size=1z --write_bw_log=x --write_lat_log=x --direct=1 --thread --name=b --rw=write --zonemode=zbd --bs=1M \
@@ -438,7 +438,7 @@ fn bench_writes_a_report_over_a_regular_file_and_nothing_else() {
 }
 
 #[test]
-fn bench_verifies_what_it_wrote_on_the_reopened_drive() {
+fn bench_verifies_written_data_on_the_reopened_drive() {
     let dir = drive();
     let job = "--name=v --rw=randwrite --zonemode=zbd --offset=4z --size=4z --bs=16k --iodepth=32 --numjobs=2 \
                --max_open_zones=4 --io_size=8M --verify=crc32c";
@@ -471,7 +471,7 @@ fn bench_fails_verification_of_changed_data() {
 }
 
 #[test]
-fn bench_refuses_what_it_cannot_run() {
+fn bench_refuses_invalid_jobs_and_options() {
     let dir = drive();
     fs::write(dir.path().join("bad.fio"), "[a]\nrw=sideways\n").unwrap();
     fs::write(dir.path().join("binary.fio"), [0xff, 0xfe, 0]).unwrap();
@@ -560,7 +560,7 @@ fn plan_that_a_device_cannot_follow_exits_alike_whoever_names_it() {
 }
 
 #[test]
-fn mode_without_budget_and_parking_says_so_where_they_are_asked_for() {
+fn mode_without_budget_or_parking_is_noted_when_requested() {
     let dir = tempfile::tempdir().unwrap();
     let line = |mode| {
         format!(
@@ -579,7 +579,7 @@ fn mode_without_budget_and_parking_says_so_where_they_are_asked_for() {
 }
 
 #[test]
-fn figures_of_a_simulated_drive_say_what_they_are_worth() {
+fn simulated_figures_state_their_calibration() {
     let dir = tempfile::tempdir().unwrap();
     for (device, expected) in [
         ("sim:smr-hdd-30t", "profile smr-hdd-30t: calibrated for writes of 1 MiB, "),
@@ -640,7 +640,7 @@ fn bench_with_a_budget_writes_more_zones_than_the_drive_may_have_open() {
 }
 
 #[test]
-fn bench_with_a_budget_says_who_holds_what_a_zone_waits_for() {
+fn bench_with_a_budget_names_the_zones_that_hold_all_slots() {
     let dir = tempfile::tempdir().unwrap();
     zonal(dir.path(), "create d --size 64M --zone-size 4M --zone-max-active 2");
     zonal(dir.path(), "bench --device d --name=a --rw=write --zonemode=zbd --bs=64k --size=1z --io_size=1M");
@@ -817,7 +817,7 @@ fn unknown_commands_and_options_are_usage_errors() {
 }
 
 #[test]
-fn mistaken_names_are_told_with_what_to_do() {
+fn errors_for_mistaken_names_suggest_a_fix() {
     let dir = drive();
     // Large drives are not read as job files.
     zonal(dir.path(), "create big --size 4T");

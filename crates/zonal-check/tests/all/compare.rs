@@ -51,7 +51,7 @@ fn modes_are_compared_with_their_own_and_ratios_are_those_of_the_files() {
 }
 
 #[test]
-fn what_is_not_to_be_compared_is_said() {
+fn incomparable_results_are_reported() {
     let dir = place();
     bench(
         dir.path(),

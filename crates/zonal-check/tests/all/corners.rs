@@ -41,7 +41,7 @@ fn appends_that_complete_at_once_behind_a_write_do_not_fill_the_stack() {
 }
 
 #[test]
-fn a_poll_that_made_room_for_turned_away_commands_asks_to_come_again() {
+fn poll_requests_another_poll_after_freeing_room_for_rejected_commands() {
     let volume = volume(narrow(1));
     let ended = Arc::new(Mutex::new(0));
     let count = ended.clone();
@@ -135,7 +135,7 @@ fn a_zone_found_writable_while_all_are_reset_is_left_alone() {
 }
 
 #[test]
-fn a_finish_that_waits_goes_before_a_later_reset_of_all() {
+fn waiting_finish_precedes_a_later_reset_all() {
     let rig = Rig::per_zone();
     let write = rig.write(2, 0, 1);
     let finish = rig.manage(Op::ZoneFinish, 2);
@@ -181,7 +181,7 @@ fn reset_of_all_does_not_erase_a_later_write() {
 /// A caller is notified of an abort before `submit` of the reset has returned, and appends to a
 /// zone that the reset has not reached.
 #[test]
-fn reset_of_all_does_not_erase_what_its_aborts_bring() {
+fn reset_all_keeps_writes_submitted_from_abort_completions() {
     for is_part in [false, true] {
         for mode in [WriteMode::PerZone, WriteMode::Append, WriteMode::Qd1, WriteMode::ZoneLock] {
             let rig = Rig::new(info(), mode);

@@ -40,7 +40,7 @@ fn create_like_a_report_makes_the_same_zones() {
 }
 
 #[test]
-fn create_like_refuses_what_no_image_can_be() {
+fn create_like_refuses_invalid_and_unsupported_reports() {
     let dir = tempfile::tempdir().unwrap();
     let zone = |zone: u64, size: u64, condition: &str| {
         let start = zone * size;

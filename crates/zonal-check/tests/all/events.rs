@@ -69,7 +69,7 @@ fn told(zone: u32, condition: ZoneCondition) -> DeviceEvent {
 
 /// A successful reset implies the write pointer, but no condition of the zone before or after it.
 #[test]
-fn zone_that_changes_beside_its_reset_is_told() {
+fn zone_change_concurrent_with_its_reset_raises_an_event() {
     use ZoneSetting::{Offline, Restored};
     for mode in [WriteMode::PerZone, WriteMode::Append, WriteMode::Qd1, WriteMode::ZoneLock] {
         for op in [Op::ZoneReset, Op::ResetAll] {
@@ -96,7 +96,7 @@ fn zone_that_changes_beside_its_reset_is_told() {
 }
 
 #[test]
-fn zone_set_by_command_is_told_once_to_each_reader() {
+fn zone_set_by_command_is_reported_once_to_each_reader() {
     let dir = tempfile::tempdir().unwrap();
     for device in devices(dir.path()) {
         let volume = Arc::new(volume_on(device, WriteMode::PerZone));
@@ -140,7 +140,7 @@ fn zone_set_by_command_is_told_once_to_each_reader() {
 }
 
 #[test]
-fn writes_that_wait_end_with_what_their_zone_has_become() {
+fn waiting_writes_fail_with_the_new_condition_of_their_zone() {
     for (condition, error) in [
         (ZoneCondition::ReadOnly, RequestError::ZoneReadOnly { zone: ZoneIndex(2) }),
         (ZoneCondition::Offline, RequestError::ZoneOffline { zone: ZoneIndex(2) }),
@@ -165,7 +165,7 @@ fn writes_that_wait_end_with_what_their_zone_has_become() {
 }
 
 #[test]
-fn parked_writes_end_with_what_their_zone_has_become() {
+fn parked_writes_fail_with_the_new_condition_of_their_zone() {
     let device = open("ram:size=8M,zone_size=1M");
     let volume = Volume::open(device, VolumeOptions::default().with_mode(WriteMode::PerZone));
     let volume = volume.unwrap();
@@ -180,7 +180,7 @@ fn parked_writes_end_with_what_their_zone_has_become() {
 }
 
 #[test]
-fn zone_found_read_only_by_recovery_is_told_once_and_its_notice_not_again() {
+fn zone_found_read_only_by_recovery_is_reported_once_despite_its_notice() {
     for notice_is_first in [false, true] {
         let rig = Rig::per_zone();
         let events = rig.volume.events();
@@ -210,7 +210,7 @@ fn zone_found_read_only_by_recovery_is_told_once_and_its_notice_not_again() {
 }
 
 #[test]
-fn report_from_before_a_change_tells_nothing_of_it() {
+fn report_issued_before_a_change_raises_no_event() {
     let rig = Rig::per_zone();
     let events = rig.volume.events();
     let before = rig.script.describe(1);
@@ -238,7 +238,7 @@ fn report_from_before_a_change_tells_nothing_of_it() {
 }
 
 #[test]
-fn zone_that_was_lost_and_restored_between_two_looks_is_told() {
+fn zone_lost_and_restored_between_two_polls_raises_an_event() {
     let volume = volume_on(open("ram:size=8M,zone_size=1M"), WriteMode::PerZone);
     let (clock, events) = (Clock::start(), volume.events());
     let at = Sector(2 * ZONE);
@@ -251,7 +251,7 @@ fn zone_that_was_lost_and_restored_between_two_looks_is_told() {
 }
 
 #[test]
-fn zone_that_a_callers_report_shows_as_fallen_is_told() {
+fn zone_failure_seen_in_a_callers_report_raises_an_event() {
     let rig = Rig::per_zone();
     let events = rig.volume.events();
     rig.script.set_zone(3, ZoneCondition::Offline, 0);
@@ -291,7 +291,7 @@ fn offline_command_of_a_caller_is_no_event() {
 }
 
 #[test]
-fn zones_that_fall_by_a_rule_are_told_once() {
+fn zones_degraded_by_a_rule_are_reported_once() {
     let rule = Rule::new(Effect::Degrade(Degraded::ReadOnly)).on(Ops::WRITES).zone(ZoneIndex(2)).nth(2);
     let fault = Fault::new(open("ram:size=8M,zone_size=1M,complete=poll"), Plan::of(1, [rule]));
     let volume = volume_on(Arc::new(fault), WriteMode::PerZone);
@@ -307,7 +307,7 @@ fn zones_that_fall_by_a_rule_are_told_once() {
 }
 
 #[test]
-fn device_that_is_gone_is_told_once_a_cut() {
+fn device_loss_is_reported_once_per_power_cut() {
     let fault = Arc::new(Fault::new(open("ram:size=8M,zone_size=1M,complete=poll"), Plan::default()));
     let volume = volume_on(fault.clone(), WriteMode::PerZone);
     let (clock, events) = (Clock::start(), volume.events());
@@ -324,7 +324,7 @@ fn device_that_is_gone_is_told_once_a_cut() {
 }
 
 #[test]
-fn device_that_only_answers_that_it_is_gone_is_told_once() {
+fn device_loss_seen_only_in_errors_is_reported_once() {
     let rig = Rig::per_zone();
     let events = rig.volume.events();
     let gone = || Answer::Refuse(DeviceError::Gone);
@@ -340,7 +340,7 @@ fn device_that_only_answers_that_it_is_gone_is_told_once() {
 }
 
 #[test]
-fn other_limits_and_another_size_are_told_once() {
+fn changed_limits_and_size_are_reported_once_to_each_reader() {
     let rig = Rig::per_zone();
     let [one, other] = [rig.volume.events(), rig.volume.events()];
     rig.script.notice(|changes| (changes.limits, changes.size) = (true, true));
@@ -358,7 +358,7 @@ fn other_limits_and_another_size_are_told_once() {
 const SLEEP: Duration = Duration::from_secs(30);
 
 #[test]
-fn reader_that_sleeps_is_woken_by_what_another_thread_has_found() {
+fn sleeping_reader_is_woken_by_an_event_found_by_another_thread() {
     let rig = Rig::per_zone();
     let (events, begin) = (rig.volume.events(), Instant::now());
     std::thread::scope(|scope| {

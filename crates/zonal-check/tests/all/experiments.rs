@@ -34,7 +34,7 @@ fn every_experiment_run_briefly_fills_every_row_of_its_table() {
 }
 
 #[test]
-fn every_experiment_says_whose_figures_it_stands_beside() {
+fn every_experiment_cites_its_reference_figures() {
     let experiments = experiments();
     for experiment in experiments.iter().filter(|e| e.linux.is_none()) {
         let rows = experiment.rows();

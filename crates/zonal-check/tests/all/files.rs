@@ -91,7 +91,7 @@ fn file_that_was_put_is_got_back_byte_for_byte() {
 }
 
 #[test]
-fn full_drive_keeps_what_it_has_and_takes_more_once_there_is_room() {
+fn full_drive_keeps_its_files_and_accepts_more_after_deletions() {
     let dir = drive(16, 3);
     zonal(dir.path(), "mkfs d");
     let data = bytes(30 << 20);
@@ -117,7 +117,7 @@ fn full_drive_keeps_what_it_has_and_takes_more_once_there_is_room() {
 }
 
 #[test]
-fn fsck_tells_where_data_was_damaged_and_nothing_of_a_sound_file_system() {
+fn fsck_locates_damaged_data_and_is_silent_on_a_sound_file_system() {
     let dir = drive(24, 3);
     zonal(dir.path(), "mkfs d");
     let data = bytes(5_000_000);
@@ -150,7 +150,7 @@ fn fsck_tells_where_data_was_damaged_and_nothing_of_a_sound_file_system() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_in_one_line() {
+fn impossible_file_commands_are_refused_in_one_line() {
     let dir = drive(16, 0);
     let error = refused(dir.path(), "ls d", 4);
     assert_eq!(
@@ -461,7 +461,7 @@ fn objects(dir: &Path, line: &str) -> Vec<serde_json::Value> {
 }
 
 #[test]
-fn dump_shows_what_lies_there_and_changes_nothing() {
+fn dump_shows_all_structures_and_changes_nothing() {
     for (conventional, metadata) in [(0, ""), (3, ""), (0, "--metadata m")] {
         let dir = drive(24, conventional);
         zonal(dir.path(), &format!("mkfs d {metadata} --label films"));
@@ -512,7 +512,7 @@ fn dump_shows_what_lies_there_and_changes_nothing() {
 }
 
 #[test]
-fn dump_shows_what_is_damaged_as_that() {
+fn dump_marks_damaged_structures() {
     let dir = drive(24, 3);
     zonal(dir.path(), "mkfs d");
     fs::write(dir.path().join("in"), bytes(3_000_000)).unwrap();
@@ -554,7 +554,7 @@ fn dump_shows_what_is_damaged_as_that() {
 }
 
 #[test]
-fn new_file_system_whose_metadata_have_no_place_leaves_the_old_one_as_it_was() {
+fn mkfs_with_an_unusable_metadata_file_keeps_the_old_file_system() {
     let dir = drive(16, 3);
     zonal(dir.path(), "mkfs d");
     put_note(&dir, "note");
@@ -584,7 +584,7 @@ fn benchmark_of_files_loses_a_file_system_only_if_that_is_asked_for() {
 }
 
 #[test]
-fn device_that_keeps_no_data_is_told_from_one_that_does() {
+fn mkfs_refuses_devices_that_keep_no_data() {
     let dir = tempfile::tempdir().unwrap();
     for device in ["null:size=1G,zone_size=16M", "sim:smr-hdd-30t,size=8G"] {
         for metadata in ["", "--metadata m"] {
@@ -597,7 +597,7 @@ fn device_that_keeps_no_data_is_told_from_one_that_does() {
 }
 
 #[test]
-fn put_that_is_killed_leaves_nothing_behind_and_what_had_its_name_as_it_was() {
+fn killed_put_leaves_no_data_and_keeps_the_previous_file() {
     let dir = drive(24, 3);
     zonal(dir.path(), "mkfs d");
     put_note(&dir, "note");
@@ -679,7 +679,7 @@ fn lose_first_zone(dir: &TempDir) {
 }
 
 #[test]
-fn data_that_a_repair_cannot_bring_back_is_told_by_path_until_it_is_written_anew() {
+fn fsck_reports_lost_data_by_path_until_it_is_rewritten() {
     let dir = drive(24, 3);
     zonal(dir.path(), "mkfs d");
     put_note(&dir, "a/note");
@@ -779,7 +779,7 @@ fn wait_for_copy(process: &Child, dir: &Path) {
 }
 
 #[test]
-fn get_ended_by_a_signal_leaves_only_what_was_there() {
+fn get_ended_by_a_signal_changes_no_files() {
     let dir = drive(24, 3);
     zonal(dir.path(), "mkfs d");
     fs::write(dir.path().join("in"), bytes(30 << 20)).unwrap();

@@ -197,7 +197,7 @@ fn offline_command_takes_a_zone_that_fell_in_front_of_its_device() {
 }
 
 #[test]
-fn offline_command_through_a_volume_tells_later_writes_of_it() {
+fn writes_after_an_offline_command_fail_with_zone_offline() {
     each_volume(|volume, clock| {
         if volume.info().personality == Personality::Zbc {
             let answer = call(volume, clock, Request::zone(Op::ZoneOffline, at(3, 0)));
@@ -260,7 +260,7 @@ fn discard_that_reaches_a_sequential_zone_is_refused_and_names_it() {
 }
 
 #[test]
-fn device_without_the_operations_says_so() {
+fn verify_and_discard_fail_on_devices_without_them() {
     use zonal_check::rig::Rig;
     use zonal_check::script::{self, Script};
     use zonal_io::device::DeviceInfo;

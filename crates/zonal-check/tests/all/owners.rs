@@ -92,7 +92,7 @@ fn drive_of_another_owner_is_refused_and_not_changed() {
 
 /// The superblocks move away from zones that accept no writes.
 #[test]
-fn file_system_whose_superblocks_have_moved_is_refused_and_not_changed() {
+fn commands_refuse_to_overwrite_a_file_system_with_moved_superblocks() {
     for condition in ["offline", "restored"] {
         let dir = drive(0);
         let run = |line: &str| program::run(dir.path(), line).done();
@@ -108,7 +108,7 @@ fn file_system_whose_superblocks_have_moved_is_refused_and_not_changed() {
 }
 
 #[test]
-fn command_goes_on_if_the_owners_data_may_be_lost() {
+fn command_proceeds_if_overwriting_the_owner_is_confirmed() {
     for line in COMMANDS {
         let dir = drive(2);
         write(dir.path(), &owners()[0].1);

@@ -225,7 +225,7 @@ fn cancelling_a_part_s_channel_leaves_other_parts_alone() {
 }
 
 #[test]
-fn part_of_zones_that_are_not_there_is_refused() {
+fn part_with_nonexistent_zones_is_refused() {
     let volume = Arc::new(Volume::open(device(0, "poll"), options(WriteMode::PerZone)).unwrap());
     for zones in [0..9, 8..9, 3..3] {
         let error = Part::new(volume.clone(), zones).err().expect("the volume has eight zones");
@@ -256,7 +256,7 @@ fn reset_of_all_zones_of_a_part_leaves_other_parts_alone() {
 
 /// The second half of each write, or all of it, is beyond the end of the first zone.
 #[test]
-fn write_across_zones_is_refused_where_a_part_says_so() {
+fn write_across_zones_is_refused_only_by_drive_parts() {
     use zonal_io::volume::PartKind::{Drive, Range};
     for mode in
         [WriteMode::PerZone, WriteMode::Append, WriteMode::Qd1, WriteMode::ZoneLock, WriteMode::Direct]

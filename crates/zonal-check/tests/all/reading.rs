@@ -89,7 +89,7 @@ fn command_that_reads_changes_not_a_byte_nor_a_time() {
 }
 
 #[test]
-fn writer_among_readers_is_told_which_process_has_what() {
+fn writer_is_refused_with_the_pid_of_the_current_reader() {
     for (conventional, metadata) in PLACES {
         let dir = tempfile::tempdir().unwrap();
         make(dir.path(), (conventional, metadata), 40 << 20);
@@ -113,7 +113,7 @@ fn writer_among_readers_is_told_which_process_has_what() {
 }
 
 #[test]
-fn reader_beside_a_writer_is_told_which_process_has_what() {
+fn reader_is_refused_with_the_pid_of_the_current_writer() {
     let dir = tempfile::tempdir().unwrap();
     make(dir.path(), (0, "--metadata m"), 1000);
     let own = std::process::id();

@@ -171,7 +171,7 @@ impl Storm {
 }
 
 #[test]
-fn whatever_is_said_of_a_write_is_true() {
+fn results_of_writes_are_true_under_random_failures() {
     let mut ends = BTreeMap::new();
     for mode in MODES {
         for seed in 0..ROUNDS {

@@ -35,7 +35,7 @@ fn json(dir: &Path, line: &str) -> Value {
 }
 
 #[test]
-fn every_format_is_told_by_its_beginning_and_replayed() {
+fn every_trace_format_is_detected_and_replayed() {
     let dir = tempfile::tempdir().unwrap();
     let traces = [
         ("v1.vscsi", "vscsi", 4),
@@ -161,7 +161,7 @@ fn zoned_trace_is_played_on_an_image_as_it_is() {
 }
 
 #[test]
-fn simulated_drive_replays_hours_in_virtual_time_and_says_the_same_each_time() {
+fn simulated_drive_replays_hours_in_virtual_time_reproducibly() {
     let dir = tempfile::tempdir().unwrap();
     let text: String = (0..200u64)
         .map(|n| {

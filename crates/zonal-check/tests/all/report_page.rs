@@ -160,7 +160,7 @@ fn check_numbers(run: &Run, dom: &str) {
 }
 
 #[test]
-fn page_of_one_mode_and_one_job_draws_everything_and_says_what_the_json_says() {
+fn page_of_one_mode_and_one_job_draws_all_charts_and_matches_the_json() {
     let Some(browser) = browser() else { return };
     let run = bench(&[
         "--write-mode=per-zone",
@@ -187,7 +187,7 @@ fn page_of_one_mode_and_one_job_draws_everything_and_says_what_the_json_says() {
 }
 
 #[test]
-fn page_of_six_modes_and_sixteen_jobs_says_what_the_json_says() {
+fn page_of_six_modes_and_sixteen_jobs_matches_the_json() {
     let Some(browser) = browser() else { return };
     let run = bench(&[
         "--write-mode",
@@ -450,7 +450,7 @@ fn map_of_a_large_disk_can_be_zoomed_to_single_zones_and_back() {
 }
 
 #[test]
-fn chart_of_a_handful_of_requests_says_that_they_are_few() {
+fn chart_notes_too_few_requests_and_smoothing() {
     let Some(browser) = browser() else { return };
     let job = ["--name=few", "--rw=write", "--zonemode=zbd", "--bs=1m", "--iodepth=1"];
     let note = |io_size: &str| {

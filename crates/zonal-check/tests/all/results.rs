@@ -98,7 +98,7 @@ fn result_that_cannot_be_written_keeps_no_other_back() {
 }
 
 #[test]
-fn mode_that_does_not_fit_is_told_before_another_runs() {
+fn unsuitable_mode_is_refused_before_any_mode_runs() {
     let dir = drive();
     let dir = dir.path();
     assert!(run(dir, &format!("bench --device d {JOB} --offset=3z")).status.success());

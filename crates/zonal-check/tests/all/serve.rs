@@ -30,7 +30,7 @@ fn drive() -> TempDir {
 }
 
 #[test]
-fn serve_says_one_line_and_exits_with_0_when_asked_to_end() {
+fn serve_prints_one_line_and_exits_with_0_on_a_signal() {
     let dir = drive();
     for signal in ["-TERM", "-INT"] {
         let served = Served::start(dir.path(), "d");
@@ -69,7 +69,7 @@ fn device_without_identity_is_given_one_or_takes_that_of_the_line() {
 }
 
 #[test]
-fn socket_of_a_scsi_disk_is_its_owners_and_goes_with_the_server() {
+fn scsi_disk_socket_is_private_and_removed_with_the_server() {
     let dir = drive();
     let socket = dir.path().join("s");
     // A killed server leaves its socket, which the next one replaces.
@@ -146,7 +146,7 @@ fn listen_takes_a_name_and_the_line_to_attach_is_printed() {
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_in_one_line() {
+fn impossible_serve_commands_are_refused_in_one_line() {
     let dir = drive();
     let refused = |line: &str, code| run(dir.path(), &format!("serve {line}")).refused(code);
     for address in ["0.0.0.0:0", "192.0.2.1:4420", "[::]:0", "localhost"] {
@@ -219,7 +219,7 @@ fn default_address_is_the_port_of_the_standard() {
 }
 
 #[test]
-fn read_only_export_and_write_mode_are_as_the_line_says() {
+fn command_line_sets_read_only_export_and_write_mode() {
     let dir = drive();
     let served = Served::start(dir.path(), "d --read-only --write-mode direct");
     let mode = String::from_utf8(run(dir.path(), "mode d").done()).unwrap();
@@ -413,7 +413,7 @@ fn is_granted(mut stream: &TcpStream) -> bool {
 /// refuses some before that.
 #[test]
 #[ignore = "it measures processor time, and waits for replies that do not come"]
-fn more_connections_than_there_is_room_for_are_refused() {
+fn excess_connections_are_refused() {
     for (descriptors, most) in [(128, 64), (24, 16)] {
         let dir = tempfile::tempdir().unwrap();
         let line = format!("serve null:size=64M,zone_size=4M --uuid {UUID} --listen 127.0.0.1:0");
@@ -472,7 +472,7 @@ fn random_load_on_a_served_drive_is_verified() {
 
 /// After the server is killed, commands in flight end, and so do all later ones.
 #[test]
-fn killed_server_leaves_the_fate_of_what_is_in_flight_open() {
+fn commands_in_flight_at_a_killed_server_have_an_unknown_fate() {
     let dir = tempfile::tempdir().unwrap();
     let slow = "null:size=64M,zone_size=4M,completion_nsec=1500000000";
     let mut served = Served::start(dir.path(), &format!("{slow} --uuid {UUID}"));

@@ -51,7 +51,7 @@ fn file_system_at_rest_is_looked_at_and_stays_as_it_is() {
 }
 
 #[test]
-fn resets_are_told_after_the_files_have_gone() {
+fn stat_shows_reset_counts_after_files_are_removed() {
     let dir = drive();
     zonal(dir.path(), "mkfs d");
     fs::write(dir.path().join("in"), vec![7; 50 << 20]).unwrap();
@@ -98,7 +98,7 @@ fn soon<R>(what: &str, mut look: impl FnMut() -> Option<R>) -> R {
 }
 
 #[test]
-fn process_that_works_with_files_tells_what_its_collector_does() {
+fn stat_of_a_process_with_files_shows_collector_activity() {
     let dir = drive();
     let _bench = Bench::start(dir.path());
     let stat = soon("nothing was collected", || {
@@ -171,7 +171,7 @@ fn fields(value: &Value, place: &str, found: &mut BTreeSet<String>) {
 }
 
 #[test]
-fn device_without_a_file_system_is_told_apart_from_one_that_is_not_there() {
+fn stat_distinguishes_an_unformatted_device_from_a_missing_one() {
     let dir = drive();
     let refused = |line: &str| program::run(dir.path(), line).refused(DEVICE);
     let error = refused("stat d");

@@ -154,7 +154,7 @@ fn make_tree(root: &Path) {
 }
 
 #[test]
-fn tree_comes_back_as_it_was() {
+fn tree_round_trips_through_put_and_get() {
     let dir = drive();
     make_tree(&dir.path().join("in"));
     assert_eq!(zonal(dir.path(), "put -r d in kept/tree"), "");
@@ -219,7 +219,7 @@ fn names(list: &str) -> Vec<&str> {
 }
 
 #[test]
-fn special_files_are_told_and_never_waited_for() {
+fn special_files_are_skipped_with_a_message_and_never_block() {
     let dir = drive();
     let tree = dir.path().join("tree");
     fs::create_dir(&tree).unwrap();
@@ -284,7 +284,7 @@ fn blocks(seed: u64, length: usize) -> Vec<u8> {
 }
 
 #[test]
-fn damaged_file_is_told_and_the_others_are_copied() {
+fn damaged_file_is_reported_and_the_others_are_copied() {
     let dir = drive();
     let tree = dir.path().join("in");
     fs::create_dir(&tree).unwrap();
@@ -331,7 +331,7 @@ fn damaged_file_is_told_and_the_others_are_copied() {
 
 /// Interrupting the copy of a single file leaves the previous file of that name.
 #[test]
-fn interrupted_put_leaves_what_was_there() {
+fn interrupted_put_keeps_the_old_file() {
     let dir = drive();
     fs::write(dir.path().join("old"), "old").unwrap();
     zonal(dir.path(), "put d old f");
@@ -393,7 +393,7 @@ fn file_that_becomes_shorter_is_not_copied() {
 
 /// Files of procfs have size 0 whatever they contain.
 #[test]
-fn file_is_read_to_its_end_whatever_its_size_says() {
+fn put_reads_files_to_eof_regardless_of_their_size() {
     let dir = drive();
     // The environment of a process is a file with known contents, longer than one read returns.
     let mut sleep = Command::new("sleep");
@@ -429,7 +429,7 @@ fn file_is_read_to_its_end_whatever_its_size_says() {
 
 /// A closed stream is not an empty file, and accepts no data.
 #[test]
-fn closed_standard_streams_are_told() {
+fn closed_standard_streams_are_reported() {
     let dir = drive();
     fs::write(dir.path().join("old"), "old").unwrap();
     zonal(dir.path(), "put d old f");

@@ -200,7 +200,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn zones_turned_under_load_keep_what_was_acknowledged() {
+fn zones_changed_under_load_keep_acknowledged_data() {
     let first = number("ZONAL_TURN_SEED", 0);
     for seed in first..first + number("ZONAL_TURNS", 2) {
         for mode in WriteMode::ALL.into_iter().filter(|mode| *mode != WriteMode::Direct) {

@@ -62,7 +62,7 @@ fn lost_write_is_recorded_explained_and_replayed() {
 }
 
 #[test]
-fn record_of_a_served_drive_is_told_at_the_end() {
+fn flight_record_of_a_served_drive_is_reported_at_exit() {
     let dir = place();
     let served = Served::start(dir.path(), &format!("{DRIVE} --record r"));
     let said = run(dir.path(), &format!("bench --device {} {JOB}", served.device()));

@@ -51,7 +51,7 @@ fn zones_beyond_the_open_limit_have_the_block_layers_number() {
 }
 
 #[test]
-fn name_that_is_wrong_is_told_with_its_place() {
+fn error_in_a_device_name_is_reported_with_its_position() {
     let Some(engine) = engine() else { return };
     let run = run_on(engine, "null:sise=1T", "--name=n --rw=read --size=1M");
     assert!(!run.output.status.success());
@@ -59,7 +59,7 @@ fn name_that_is_wrong_is_told_with_its_place() {
 }
 
 #[test]
-fn what_threads_are_needed_for_is_refused_without() {
+fn options_that_need_threads_are_refused_without_them() {
     let Some(engine) = engine() else { return };
     let job = "--name=n --rw=read --size=1M --offset=0 --create_serialize=0";
     let run = run_on(engine, &format!("ram:{SMALL}"), job);

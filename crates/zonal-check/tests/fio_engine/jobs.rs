@@ -114,7 +114,7 @@ fn image_of_several_jobs_is_opened_once_and_keeps_its_pointers() {
 }
 
 #[test]
-fn names_may_come_by_filename_and_may_be_several() {
+fn filename_option_accepts_several_devices() {
     let Some(engine) = engine() else { return };
     let engine = format!("--ioengine=external:{}", engine.display());
     let files = r"--filename=null\:size=64M,zone_size=1M:ram\:size=64M,zone_size=1M,complete=poll";

@@ -83,7 +83,7 @@ fn engine_links_nothing_that_is_apache_only() {
 }
 
 #[test]
-fn shim_says_its_licence_and_is_the_only_code_under_it() {
+fn only_the_shim_is_licensed_under_the_gpl() {
     let first = |path: &str| {
         let text = std::fs::read_to_string(repository().join(path)).unwrap();
         text.lines().next().unwrap().to_owned()

@@ -132,7 +132,7 @@ fn image_is_sound(directory: &Path) {
 
 #[test]
 #[ignore = "minutes"]
-fn f2fs_on_both_namespaces_fills_and_comes_back() {
+fn f2fs_on_both_namespaces_survives_filling_and_remounting() {
     is_served(&Case {
         kind: "f2fs",
         drive: "--size 576M --zone-size 8M --zone-nr-conv 8 --zone-max-open 14 --zone-max-active 14",
@@ -144,7 +144,7 @@ fn f2fs_on_both_namespaces_fills_and_comes_back() {
 
 #[test]
 #[ignore = "minutes"]
-fn zonefs_fills_and_comes_back() {
+fn zonefs_survives_filling_and_remounting() {
     is_served(&Case {
         kind: "zonefs",
         drive: "--size 256M --zone-size 8M --zone-capacity 6M --zone-max-open 14 --zone-max-active 14",
@@ -156,7 +156,7 @@ fn zonefs_fills_and_comes_back() {
 
 #[test]
 #[ignore = "minutes"]
-fn xfs_on_both_namespaces_fills_and_comes_back() {
+fn xfs_on_both_namespaces_survives_filling_and_remounting() {
     is_served(&Case {
         kind: "xfs",
         drive: "--size 832M --zone-size 8M --zone-nr-conv 40 --zone-max-open 14 --zone-max-active 14",
@@ -168,7 +168,7 @@ fn xfs_on_both_namespaces_fills_and_comes_back() {
 
 #[test]
 #[ignore = "minutes"]
-fn ext4_on_conventional_zones_fills_and_comes_back() {
+fn ext4_on_conventional_zones_survives_filling_and_remounting() {
     is_served(&Case {
         kind: "ext4",
         drive: "--size 264M --zone-size 8M --zone-nr-conv 32",
@@ -193,7 +193,7 @@ fn btrfs_fills() {
 
 #[test]
 #[ignore = "minutes"]
-fn btrfs_that_is_not_full_comes_back() {
+fn partly_filled_btrfs_survives_remounting() {
     is_served(&Case {
         kind: "btrfs",
         drive: "--size 768M --zone-size 8M --zone-max-open 14 --zone-max-active 14",
@@ -241,48 +241,48 @@ const BTRFS: Case = Case {
 
 #[test]
 #[ignore = "minutes"]
-fn f2fs_on_a_block_device_fills_and_comes_back() {
+fn f2fs_on_a_block_device_survives_filling_and_remounting() {
     is_shown(&F2FS);
 }
 
 #[test]
 #[ignore = "minutes"]
-fn zonefs_on_a_block_device_fills_and_comes_back() {
+fn zonefs_on_a_block_device_survives_filling_and_remounting() {
     is_shown(&ZONEFS);
 }
 
 #[test]
 #[ignore = "minutes"]
-fn xfs_on_a_block_device_fills_and_comes_back() {
+fn xfs_on_a_block_device_survives_filling_and_remounting() {
     is_shown(&XFS);
 }
 
 #[test]
 #[ignore = "minutes"]
-fn btrfs_on_a_block_device_that_is_not_full_comes_back() {
+fn partly_filled_btrfs_on_a_block_device_survives_remounting() {
     is_shown(&BTRFS);
 }
 
 #[test]
 #[ignore = "minutes"]
-fn f2fs_on_a_scsi_disk_fills_and_comes_back() {
+fn f2fs_on_a_scsi_disk_survives_filling_and_remounting() {
     is_scsi_disk(&F2FS);
 }
 
 #[test]
 #[ignore = "minutes"]
-fn zonefs_on_a_scsi_disk_fills_and_comes_back() {
+fn zonefs_on_a_scsi_disk_survives_filling_and_remounting() {
     is_scsi_disk(&ZONEFS);
 }
 
 #[test]
 #[ignore = "minutes"]
-fn xfs_on_a_scsi_disk_fills_and_comes_back() {
+fn xfs_on_a_scsi_disk_survives_filling_and_remounting() {
     is_scsi_disk(&XFS);
 }
 
 #[test]
 #[ignore = "minutes"]
-fn btrfs_on_a_scsi_disk_that_is_not_full_comes_back() {
+fn partly_filled_btrfs_on_a_scsi_disk_survives_remounting() {
     is_scsi_disk(&BTRFS);
 }

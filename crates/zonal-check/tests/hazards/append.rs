@@ -60,7 +60,7 @@ fn h21_append_returns_its_own_address_once() {
 }
 
 #[test]
-fn h21_append_after_a_lost_one_gets_the_place_that_it_had() {
+fn h21_append_after_a_lost_one_takes_its_position() {
     for mode in PLUGGED {
         let rig = Rig::new(script::info(), mode);
         let lost = rig.append(1, 8);

@@ -69,7 +69,7 @@ fn assert_promised(rig: &Rig, zone: u32, end: u32) {
 }
 
 #[test]
-fn chain_that_nothing_happens_to_goes_out_in_order_before_later_writes() {
+fn undisturbed_chain_is_issued_in_order_before_later_writes() {
     for chain in Chain::all() {
         let rig = &chain.rig;
         let later = [rig.write(1, END, SECTORS), rig.write(1, END + SECTORS, SECTORS)];
@@ -98,7 +98,7 @@ fn more_writes_than_a_chain_takes_go_out_in_order() {
 
 /// They wait for one write, not for the whole chain.
 #[test]
-fn u15_reset_or_finish_goes_out_behind_the_one_write_at_the_device() {
+fn u15_reset_or_finish_follows_only_the_write_in_flight() {
     for op in [Op::ZoneReset, Op::ZoneFinish] {
         for chain in Chain::all() {
             let rig = &chain.rig;
@@ -121,7 +121,7 @@ fn u15_reset_or_finish_goes_out_behind_the_one_write_at_the_device() {
 }
 
 #[test]
-fn u15_reset_of_all_zones_goes_out_behind_the_one_write_at_each() {
+fn u15_reset_all_follows_only_the_write_in_flight_in_each_zone() {
     // In mode qd1 the other zone would have no chain.
     for chain in Chain::all().into_iter().filter(|c| c.rig.volume.mode().0 != WriteMode::Qd1) {
         let rig = &chain.rig;
@@ -145,7 +145,7 @@ fn u15_reset_of_all_zones_goes_out_behind_the_one_write_at_each() {
 
 /// The assigned places are free again: the write pointer is behind the last issued write.
 #[test]
-fn u15_reset_that_fails_leaves_the_pointer_behind_what_went_out() {
+fn u15_failed_reset_leaves_the_pointer_after_the_last_issued_write() {
     for chain in Chain::all() {
         let rig = &chain.rig;
         let reset = rig.reset(1);
@@ -291,7 +291,7 @@ fn u16_zeroes_in_a_chain_that_the_device_does_not_know_are_written_in_their_plac
 }
 
 #[test]
-fn u17_chain_over_a_full_queue_goes_on_in_order() {
+fn u17_chain_interrupted_by_a_full_queue_continues_in_order() {
     for chain in Chain::all() {
         let rig = &chain.rig;
         for _ in 1..WRITES - 1 {
@@ -310,7 +310,7 @@ fn u17_chain_over_a_full_queue_goes_on_in_order() {
 
 /// Unissued writes wait for the switch and are issued by the rules of the new mode.
 #[test]
-fn u17_chain_under_a_switch_of_the_mode_goes_on_in_the_new_one() {
+fn u17_chain_interrupted_by_a_mode_switch_continues_in_the_new_mode() {
     for to in [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append] {
         for chain in Chain::all() {
             let rig = &chain.rig;
@@ -354,7 +354,7 @@ fn u17_reset_while_a_chain_meets_a_full_queue_waits_for_one_write() {
 /// Writes that complete inline, in two zones: a chain does not extend a zone's work budget, and
 /// writes cut off from it are not lost.
 #[test]
-fn u17_chain_ends_with_the_turn_and_goes_on_in_the_next() {
+fn u17_chain_stops_at_the_work_budget_and_continues_next_turn() {
     const COUNT: u32 = 300;
     let geometry = Geometry::new(Sectors(8 * 512), Sectors(512), Sectors(0), 1).unwrap();
     for appends in [true, false] {
@@ -378,7 +378,7 @@ fn u17_chain_ends_with_the_turn_and_goes_on_in_the_next() {
 }
 
 #[test]
-fn u17_dropped_volume_frees_what_a_chain_holds() {
+fn u17_dropped_volume_frees_the_buffers_of_a_chain() {
     let rig = unmerged(script::info(), WriteMode::PerZone);
     let pool = zonal_io::buffer::BufferPool::new(4096, 8);
     let channel = rig.volume.channel(drop);

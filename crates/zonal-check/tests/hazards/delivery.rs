@@ -38,7 +38,7 @@ fn count(counter: &AtomicUsize) {
 
 /// Every context in which completion functions run: they may query the volume, submit and poll.
 #[test]
-fn h32_caller_may_use_the_volume_wherever_it_is_told() {
+fn h32_completion_functions_may_use_the_volume() {
     type Scene = fn(&Rig, &Channel);
     fn waiting(rig: &Rig, channel: &Channel) {
         rig.write(1, 0, 8);
@@ -195,7 +195,7 @@ fn u03_call_delivers_no_more_than_its_share() {
 }
 
 #[test]
-fn u04_deferred_channel_is_told_by_polls_only() {
+fn u04_deferred_channel_is_called_only_from_polls() {
     let rig = Rig::per_zone();
     let told = Arc::new(Mutex::new(Vec::new()));
     let noted = told.clone();
@@ -218,7 +218,7 @@ fn u04_deferred_channel_is_told_by_polls_only() {
 
 /// Requests of a closed channel complete normally; then its function is dropped.
 #[test]
-fn u05_closed_channel_hears_of_what_is_outstanding() {
+fn u05_closed_channel_receives_outstanding_completions() {
     let rig = Rig::per_zone();
     let told = Arc::new(AtomicUsize::new(0));
     let counted = told.clone();
@@ -238,7 +238,7 @@ fn u05_closed_channel_hears_of_what_is_outstanding() {
 /// Dropping a volume drops its unfinished requests: no caller is notified, and buffers are freed. A
 /// channel referenced by requests at the device is kept.
 #[test]
-fn u06_dropped_volume_tells_nobody_and_frees_the_buffers() {
+fn u06_dropped_volume_calls_no_completion_and_frees_the_buffers() {
     let script = Arc::new(Script::new(script::info()));
     script.style(|_| Style::Now(Answer::Obey));
     let options = VolumeOptions::default().with_mode(WriteMode::PerZone).with_merge(true).without_park();
@@ -395,7 +395,7 @@ fn u11_channel_of_another_volume_is_refused() {
 
 /// The buffer is returned as submitted, also by a request of several commands or across zones.
 #[test]
-fn buffers_come_back_whole() {
+fn buffers_are_returned_as_submitted() {
     let rig = Rig::new(whole_zones(), WriteMode::PerZone);
     let across = rig.write_request(1, 0, ZONE as u32 + 8);
     let (token, address) = (across.token, across.buf.pieces()[0].as_ptr());

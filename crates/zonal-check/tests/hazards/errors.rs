@@ -29,7 +29,7 @@ fn h25_nobody_waits_for_the_report_but_the_zone_itself() {
 }
 
 #[test]
-fn write_behind_a_lost_one_fails_with_the_place_and_the_zone_goes_on() {
+fn write_after_a_lost_one_fails_with_the_offset_and_the_zone_continues() {
     for mode in PLUGGED {
         let rig = unmerged(script::info(), mode);
         let first = rig.write(1, 0, 8);
@@ -209,7 +209,7 @@ fn h37_report_that_cannot_be_is_no_answer() {
 }
 
 #[test]
-fn zone_whose_device_does_not_answer_fails_its_waiters_and_asks_for_the_next_one() {
+fn failed_recovery_report_fails_waiters_and_is_retried_for_the_next_write() {
     for mode in PLUGGED {
         let rig = Rig::new(script::info(), mode);
         rig.write(1, 0, 8);

@@ -69,7 +69,7 @@ fn h03_stale_place_on_the_ready_list_issues_nothing() {
 
 /// A plug's queue is reused by other zones. The next one does not inherit the state of the last.
 #[test]
-fn h04_reused_queue_knows_nothing_of_its_last_zone() {
+fn h04_reused_queue_keeps_no_state_of_its_last_zone() {
     let rig = Rig::per_zone();
     rig.write(1, 0, 8);
     rig.step(MEDIUM);

@@ -7,7 +7,7 @@ fn places(rig: &Rig) -> Vec<(u32, u32, u32)> {
 }
 
 #[test]
-fn h27_parts_of_a_write_across_zones_come_in_ascending_order_before_later_writes() {
+fn h27_parts_of_a_cross_zone_write_are_issued_in_order_before_later_writes() {
     for mode in PLUGGED {
         let rig = Rig::new(whole_zones(), mode);
         let before = rig.write(1, 0, 56);
@@ -48,7 +48,7 @@ fn h27_write_across_zones_ends_once_with_the_error_of_its_lowest_address() {
 }
 
 #[test]
-fn write_across_zones_whose_parts_all_fail_counts_as_one_failure() {
+fn write_across_zones_failing_in_all_parts_counts_as_one_failure() {
     let failures = |fail: fn(&Rig)| {
         let rig = Rig::new(whole_zones(), WriteMode::PerZone);
         fail(&rig);

@@ -32,7 +32,7 @@ fn missing(zone: u32, write_pointer: u32, offset: u32) -> End {
 }
 
 #[test]
-fn u37_writes_that_come_before_their_predecessors_wait_for_them_and_share_commands() {
+fn u37_early_writes_wait_for_their_predecessors_and_share_commands() {
     for mode in MODES {
         let rig = parking(mode);
         let early = [16, 8, 24].map(|at| rig.write(1, at, 8));
@@ -76,7 +76,7 @@ fn u37_parked_write_waits_for_a_second_in_which_its_zone_does_not_move() {
 }
 
 #[test]
-fn u37_write_behind_one_in_flight_is_parked_and_goes_in_its_place() {
+fn u37_early_write_behind_one_in_flight_is_parked_and_issued_in_order() {
     for mode in MODES {
         let rig = parking(mode);
         let tokens = [(1, 0), (1, 16), (1, 8), (1, 24)].map(|(zone, at)| rig.write(zone, at, 8));
@@ -133,7 +133,7 @@ fn u38_parked_writes_are_given_up_when_their_zone_has_stood_still_too_long() {
 }
 
 #[test]
-fn u38_time_does_not_run_while_the_zone_goes_on() {
+fn u38_parking_time_does_not_run_while_the_zone_progresses() {
     let rig = parking(WriteMode::PerZone);
     let early = rig.write(1, 16, 8);
     let slow = rig.write(1, 0, 8);
@@ -149,7 +149,7 @@ fn u38_time_does_not_run_while_the_zone_goes_on() {
 }
 
 #[test]
-fn u39_reset_finish_and_reset_of_all_abort_what_is_parked() {
+fn u39_reset_finish_and_reset_all_abort_parked_requests() {
     for mode in MODES {
         let reset = |rig: &Rig| rig.reset(1);
         let finish = |rig: &Rig| rig.manage(Op::ZoneFinish, 1);

@@ -245,7 +245,7 @@ fn h50_unit_attention_on_the_first_of_a_window_costs_none_of_them() {
 }
 
 #[test]
-fn h47_window_that_failed_goes_out_again_in_the_order_of_places_before_what_waits() {
+fn h47_failed_window_is_reissued_in_address_order_before_waiting_writes() {
     let rig = pipelined(4);
     let mut tokens = fill(&rig, 6);
     // Their failures arrive in a different order than they were issued.
@@ -260,7 +260,7 @@ fn h47_window_that_failed_goes_out_again_in_the_order_of_places_before_what_wait
 }
 
 #[test]
-fn h50_device_that_reverses_every_window_gets_all_of_it_in_the_end() {
+fn h50_all_writes_succeed_on_a_device_that_reverses_every_window() {
     for promises in [true, false] {
         let script = Arc::new(Script::new(DeviceInfo { keeps_order: promises, ..ordered() }));
         let rig = Rig::on(script, options(6).with_force(true));
@@ -391,7 +391,7 @@ fn h26_window_larger_than_the_queue_stalls_one_write_and_keeps_the_order() {
 }
 
 #[test]
-fn write_of_several_commands_goes_without_company() {
+fn write_of_several_commands_is_issued_alone() {
     let rig = pipelined(8);
     let short = rig.write(1, 0, 4);
     let long = rig.write(1, 4, 24);
@@ -442,7 +442,7 @@ fn durable_write_of_a_window_is_flushed_behind_while_others_go_on() {
 }
 
 #[test]
-fn h09_reset_waits_for_the_whole_window_and_aborts_what_waits() {
+fn h09_reset_drains_the_window_and_aborts_waiting_writes() {
     let rig = pipelined(2);
     let tokens = [0, 4, 8].map(|at| rig.write(1, at, 4));
     let reset = rig.reset(1);
@@ -467,7 +467,7 @@ fn h12_misplaced_write_waits_for_the_window_and_errs_alone() {
 }
 
 #[test]
-fn h44_switch_drains_the_window_and_keeps_the_order_of_what_waits() {
+fn h44_switch_drains_the_window_and_keeps_the_order_of_waiting_writes() {
     let others = [WriteMode::PerZone, WriteMode::Qd1, WriteMode::Append];
     let switches = others.into_iter().flat_map(|m| [(m, WriteMode::Pipelined), (WriteMode::Pipelined, m)]);
     for (from, to) in switches {

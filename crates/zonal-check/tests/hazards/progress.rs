@@ -81,7 +81,7 @@ fn u08_appends_that_end_at_once_need_no_more_room_the_more_they_are() {
 /// A device that accepts one command at a time, a zone that always has the next one ready, and a
 /// zone with a single write.
 #[test]
-fn u09_full_queue_serves_those_who_came_first() {
+fn u09_full_queue_serves_zones_in_arrival_order() {
     for mode in PLUGGED {
         let rig = Rig::new(script::info(), mode);
         rig.script.depth(1);

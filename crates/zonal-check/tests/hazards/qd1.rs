@@ -116,7 +116,7 @@ fn u19_quantum_used_up_gives_the_next_zone_its_turn() {
 }
 
 #[test]
-fn h44_switch_waits_for_what_is_in_flight_and_keeps_the_order_of_what_waits() {
+fn h44_switch_drains_writes_in_flight_and_keeps_the_order_of_waiting_ones() {
     for (from, to) in [
         (WriteMode::PerZone, WriteMode::Qd1),
         (WriteMode::Qd1, WriteMode::PerZone),

@@ -288,7 +288,7 @@ fn torn_native_append_is_completed_at_the_new_pointer() {
 }
 
 #[test]
-fn torn_emulated_append_goes_on_where_it_was_torn() {
+fn torn_emulated_append_resumes_at_the_tear() {
     let rig = Rig::per_zone();
     let append = rig.append(1, 4);
     rig.step(Answer::Torn(3, DeviceError::Aborted));
@@ -496,7 +496,7 @@ fn several_appends_of_which_some_landed_have_an_unknown_fate() {
 }
 
 #[test]
-fn reset_of_a_recovering_zone_ends_what_is_not_decided() {
+fn reset_of_a_recovering_zone_ends_undecided_writes() {
     for mode in MODES {
         let rig = Rig::new(script::info(), mode);
         let write = rig.write(1, 0, 4);
@@ -537,7 +537,7 @@ fn unknown_pointer_leaves_the_fate_of_a_write_unknown() {
 /// Writes in the scheduler do not wait in the plug, and would wait forever for a zone that has
 /// given up.
 #[test]
-fn unknown_pointer_does_not_hold_what_is_scheduled() {
+fn unknown_write_pointer_does_not_block_scheduled_writes() {
     let rig = unmerged(script::info(), WriteMode::ZoneLock);
     let writes = [rig.write(1, 0, 4), rig.write(1, 4, 4)];
     rig.step(MEDIUM);
@@ -549,7 +549,7 @@ fn unknown_pointer_does_not_hold_what_is_scheduled() {
 }
 
 #[test]
-fn write_that_timed_out_and_comes_late_is_not_written_twice() {
+fn timed_out_write_that_executes_late_is_not_written_twice() {
     for mode in MODES {
         for executed in [false, true] {
             let rig = unmerged(script::info(), mode);
@@ -572,7 +572,7 @@ fn write_that_timed_out_and_comes_late_is_not_written_twice() {
 }
 
 #[test]
-fn append_that_timed_out_and_comes_late_is_there_once() {
+fn timed_out_append_executed_late_is_written_once() {
     for mode in MODES {
         let rig = unmerged(script::info(), mode);
         rig.script.settle_with(Settled::NotYet(None));

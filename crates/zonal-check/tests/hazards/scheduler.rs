@@ -55,7 +55,7 @@ fn modes_with_an_order_of_their_own_take_no_scheduler() {
 }
 
 #[test]
-fn device_with_room_gets_commands_in_order_of_arrival() {
+fn commands_are_issued_in_arrival_order_while_the_device_has_room() {
     let rig = sorted(WriteMode::PerZone, SchedulerKind::MqDeadline, 8);
     for zone in [6, 2, 5, 3] {
         rig.write(zone, 0, 4);
@@ -67,7 +67,7 @@ fn device_with_room_gets_commands_in_order_of_arrival() {
 /// Reads arrive without end, and zone 7 is written all the time, but the write of zone 2 is not
 /// held up for ever.
 #[test]
-fn write_passed_over_by_reads_and_by_address_gets_its_turn() {
+fn write_is_not_starved_by_reads_or_address_order() {
     let rig = sorted(WriteMode::PerZone, SchedulerKind::MqDeadline, 1);
     rig.write(1, 0, 1);
     let write = rig.write(2, 0, 1);
@@ -102,7 +102,7 @@ fn writes_of_a_zone_keep_their_order_in_every_mode() {
 }
 
 #[test]
-fn running_volume_changes_its_scheduler_without_losing_what_waits() {
+fn scheduler_change_at_runtime_keeps_waiting_requests() {
     let rig = sorted(WriteMode::PerZone, SchedulerKind::None, 1);
     let mut tokens = vec![rig.write(1, 0, 4)];
     tokens.extend([6, 2, 5].map(|zone| rig.write(zone, 0, 4)));

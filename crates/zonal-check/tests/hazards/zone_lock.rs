@@ -60,7 +60,7 @@ fn u22_tags_are_given_back_whatever_becomes_of_a_request() {
 }
 
 #[test]
-fn u23_one_write_a_zone_goes_out_and_the_rest_in_order_of_address() {
+fn u23_one_write_per_zone_is_issued_and_the_rest_in_address_order() {
     let rig = zone_lock(16, false);
     let first = rig.write(1, 0, 4);
     // Submitted out of order: the scheduler sorts waiting writes.
@@ -86,7 +86,7 @@ fn u23_writes_that_wait_share_a_command() {
 }
 
 #[test]
-fn u23_reset_aborts_what_waits_in_the_scheduler_and_outside_of_it() {
+fn u23_reset_aborts_waiting_writes_in_and_outside_the_scheduler() {
     let rig = zone_lock(2, false);
     let [first, inside, outside] = [0, 4, 8].map(|at| rig.write(1, at, 4));
     let other = rig.write(2, 0, 4);
@@ -99,7 +99,7 @@ fn u23_reset_aborts_what_waits_in_the_scheduler_and_outside_of_it() {
 
 /// The blocking request, a reset, has no tag to trigger the scheduler when it ends.
 #[test]
-fn u24_scheduler_lets_go_what_a_reset_held_up() {
+fn u24_scheduler_releases_writes_blocked_by_a_reset() {
     let rig = zone_lock(4, false);
     let reset = rig.reset(1);
     let writes = [rig.write(1, 0, 2), rig.write(1, 2, 2)];
@@ -187,7 +187,7 @@ fn u29_writes_behind_one_that_is_sent_again_go_in_order_wherever_they_wait() {
 /// The loss is certain only once the write has been read back or given up: writes submitted in
 /// between depend on it, too.
 #[test]
-fn u29_writes_that_come_while_a_loss_is_decided_learn_of_it() {
+fn u29_writes_submitted_while_a_loss_is_decided_fail_with_it() {
     let rig = zone_lock(16, false);
     let first = rig.write(1, 0, 4);
     rig.script.set_zone(1, ZoneCondition::ImpOpen, 2);

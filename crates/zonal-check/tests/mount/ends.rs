@@ -18,7 +18,7 @@ fn signal(pid: u32, signal: Signal) {
 }
 
 #[test]
-fn every_end_leaves_what_was_written() {
+fn written_data_survives_every_kind_of_unmount() {
     for end in ["unmount", "umount", "SIGTERM", "SIGINT"] {
         let place = MountPlace::new("128M");
         let mut mounted = place.mount("");
@@ -57,7 +57,7 @@ fn signal_ends_a_mount_that_is_in_use_and_loses_nothing() {
 }
 
 #[test]
-fn mount_that_is_killed_is_cleared_away_by_the_next_and_keeps_what_was_synced() {
+fn killed_mount_is_cleared_by_the_next_and_keeps_synced_data() {
     let place = MountPlace::new("128M");
     let mut mounted = place.mount("");
     let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
@@ -83,7 +83,7 @@ fn mount_that_is_killed_is_cleared_away_by_the_next_and_keeps_what_was_synced() 
 }
 
 #[test]
-fn killed_mount_with_an_open_file_is_replaced_and_the_next_says_so() {
+fn killed_mount_with_an_open_file_is_replaced_with_a_notice() {
     let place = MountPlace::new("64M");
     let mut mounted = place.mount("");
     fs::write(mounted.at("f"), b"before").unwrap();
@@ -121,7 +121,7 @@ fn killed_mount_with_another_file_system_in_it_is_left_to_the_user() {
 }
 
 #[test]
-fn what_is_not_synced_is_on_the_drive_after_the_time_that_was_asked_for() {
+fn unsynced_data_is_on_the_drive_after_the_commit_interval() {
     let place = MountPlace::new("128M");
     let mut mounted = place.mount("commit=1,writethrough");
     fs::write(mounted.at("f"), b"without a sync").unwrap();
@@ -165,7 +165,7 @@ fn second_process_is_refused_unless_both_only_read() {
 }
 
 #[test]
-fn what_cannot_be_mounted_is_said_in_one_line() {
+fn impossible_mounts_are_refused_in_one_line() {
     let place = MountPlace::new("128M");
     fs::write(place.home().join("file"), b"").unwrap();
     for (line, code, said) in [
@@ -301,7 +301,7 @@ fn directory_that_is_bound_to_another_is_unmounted_alone() {
 }
 
 #[test]
-fn mount_in_the_background_says_what_is_wrong_before_it_is_ready() {
+fn background_mount_reports_warnings_before_ready() {
     if !rustix::process::geteuid().is_root() {
         return program::skip("only root mounts by mount(8)");
     }
@@ -378,7 +378,7 @@ fn scratch_is_a_file_system_for_the_time_of_the_mount() {
 }
 
 #[test]
-fn full_drive_is_told_to_the_write_or_to_the_sync() {
+fn full_drive_fails_the_write_or_the_sync() {
     for options in ["writethrough", "writeback"] {
         let place = MountPlace::new("64M");
         let mut mounted = place.mount(&format!("dirty=1M,{options}"));
@@ -409,7 +409,7 @@ fn full_drive_is_told_to_the_write_or_to_the_sync() {
 
 /// A program that writes without ever syncing is notified once its data is lost.
 #[test]
-fn writer_on_a_full_drive_is_told_without_a_sync_of_its_own() {
+fn writer_on_a_full_drive_sees_enospc_without_calling_sync() {
     let place = MountPlace::new("64M");
     let mut mounted = place.mount("dirty=1M");
     let file = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
@@ -439,7 +439,7 @@ fn writer_on_a_full_drive_is_told_without_a_sync_of_its_own() {
 /// The kernel turns a short reply to a direct write into EIO, so the last one must be refused as a
 /// whole.
 #[test]
-fn full_drive_is_told_to_direct_writes_of_every_size() {
+fn direct_writes_of_every_size_fail_with_enospc_on_a_full_drive() {
     let place = MountPlace::new("64M");
     let mut mounted = place.mount_device("ram:size=256M,zone_size=16M,max_sectors=2056", "scratch");
     for blocks in [1, 7, 64, 250, 256] {

@@ -13,7 +13,7 @@ use std::path::Path;
 use zonal_check::program::mounted::{MountPlace, bytes, open};
 
 #[test]
-fn files_are_there_with_all_that_they_have_after_another_mount() {
+fn files_and_attributes_persist_across_remounting() {
     let place = MountPlace::new("256M");
     let mounted = place.mount("");
     let data = bytes(1, 3 << 20 | 77);
@@ -91,7 +91,7 @@ fn ranges_are_punched_zeroed_and_copied_and_none_is_promised() {
 }
 
 #[test]
-fn file_without_a_name_gets_one_or_is_gone() {
+fn unnamed_file_is_linked_or_removed() {
     let place = MountPlace::new("128M");
     let mounted = place.mount("");
     let mut files: Vec<_> = (0..2).map(|_| open(&mounted.at(""), OFlags::RDWR | OFlags::TMPFILE)).collect();
@@ -148,7 +148,7 @@ fn several_appenders_lose_nothing() {
 }
 
 #[test]
-fn direct_and_cached_writes_of_one_file_are_both_there() {
+fn direct_and_cached_writes_to_one_file_are_both_kept() {
     let place = MountPlace::new("128M");
     let mounted = place.mount("");
     let cached = open(&mounted.at("f"), OFlags::RDWR | OFlags::CREATE);
@@ -339,7 +339,7 @@ fn set_id_bits_go_with_writes_and_owners_but_not_of_root() {
 }
 
 #[test]
-fn owner_and_permissions_are_shown_as_the_mount_says() {
+fn mount_options_set_the_displayed_owner_and_permissions() {
     let place = MountPlace::new("128M");
     let mounted = place.mount("uid=7,gid=8,umask=027");
     fs::write(mounted.at("f"), b"f").unwrap();

@@ -114,7 +114,7 @@ fn write_by_mapping(file: &File, data: &[u8]) -> rustix::io::Result<()> {
 ///
 /// `ZONAL_MOUNT_CALLS` sets the number of kills after each call.
 #[test]
-fn bytes_are_there_after_a_kill_once_a_call_says_that_they_are_durable() {
+fn data_survives_a_kill_after_every_durability_call() {
     type Call = (&'static str, OFlags, fn(&File, &[u8]) -> rustix::io::Result<()>);
     fn written(file: &File, data: &[u8]) -> rustix::io::Result<()> {
         assert_eq!(pwrite(file, data, 0)?, data.len());
@@ -208,12 +208,12 @@ fn replace(dir: &Path, name: &str, number: u64) -> std::io::Result<()> {
 }
 
 #[test]
-fn files_that_were_replaced_durably_are_there() {
+fn durably_replaced_files_survive_a_kill() {
     replaced_files(End::Kill);
 }
 
 #[test]
-fn files_that_were_replaced_durably_are_there_after_power_cuts() {
+fn durably_replaced_files_survive_power_cuts() {
     replaced_files(End::Cut);
 }
 
@@ -281,13 +281,13 @@ fn sqlite(database: &Path, statements: &str, mut line: impl FnMut(&str)) -> Stri
 
 /// Slow: it runs SQLite with two journals between kills.
 #[test]
-fn transactions_of_a_database_are_there() {
+fn database_transactions_survive_kills() {
     transactions(End::Kill);
 }
 
 /// Slow: it runs SQLite with two journals between power cuts.
 #[test]
-fn transactions_of_a_database_are_there_after_power_cuts() {
+fn database_transactions_survive_power_cuts() {
     transactions(End::Cut);
 }
 
@@ -341,12 +341,12 @@ fn git(dir: &Path, line: &str) -> Option<String> {
 }
 
 #[test]
-fn commits_of_a_repository_are_there() {
+fn git_commits_survive_a_kill() {
     commits(End::Kill);
 }
 
 #[test]
-fn commits_of_a_repository_are_there_after_power_cuts() {
+fn git_commits_survive_power_cuts() {
     commits(End::Cut);
 }
 

@@ -53,7 +53,7 @@ fn stays(name: &[u8]) -> bool {
 }
 
 #[test]
-fn names_that_stay_are_seen_once_while_others_come_and_go() {
+fn stable_names_are_listed_once_while_others_change() {
     let names = std::env::var("ZONAL_MOUNT_NAMES").map_or(NAMES, |names| names.parse().unwrap());
     let place = MountPlace::new("1G");
     let mounted = place.mount("");
@@ -73,7 +73,7 @@ fn names_that_stay_are_seen_once_while_others_come_and_go() {
 /// Two programs read a directory, seek to positions returned earlier, and continue reading from
 /// there.
 #[test]
-fn positions_of_two_programs_lead_to_the_same_names_while_others_come_and_go() {
+fn directory_positions_of_two_readers_stay_valid_during_changes() {
     let place = MountPlace::new("256M");
     let mounted = place.mount("");
     while_others_change(&place, NAMES, |dir| {

@@ -65,7 +65,7 @@ fn everything_is_verified_while_programs_write() {
 }
 
 #[test]
-fn what_is_damaged_is_named_and_nothing_else() {
+fn scrub_names_exactly_the_damaged_blocks() {
     let place = MountPlace::new("128M");
     let mut mounted = place.mount("");
     fill(&place);

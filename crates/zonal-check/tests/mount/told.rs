@@ -34,7 +34,7 @@ fn mount_is_found_by_its_device_and_by_directories_in_it() {
 }
 
 #[test]
-fn two_mounts_of_a_device_are_told_apart_by_their_directories() {
+fn two_mounts_of_a_device_are_distinguished_by_their_directories() {
     let place = MountPlace::new("128M");
     fs::create_dir(place.home().join("n")).unwrap();
     for dir in ["m", "n"] {
@@ -49,7 +49,7 @@ fn two_mounts_of_a_device_are_told_apart_by_their_directories() {
 }
 
 #[test]
-fn remount_says_what_it_does_not_do() {
+fn remount_warns_about_options_it_does_not_change() {
     if !rustix::process::geteuid().is_root() {
         return program::skip("only root mounts by mount(8)");
     }

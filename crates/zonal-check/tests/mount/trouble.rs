@@ -56,7 +56,7 @@ fn zone_that_cannot_be_read_costs_its_own_files_and_is_named() {
 }
 
 #[test]
-fn writes_that_fail_here_and_there_are_written_elsewhere() {
+fn sporadically_failing_writes_are_redirected() {
     let place = MountPlace::new("128M");
     plan(
         &place,

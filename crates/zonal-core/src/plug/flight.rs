@@ -603,7 +603,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_record_of_this_version_is_told_apart() {
+    fn replay_distinguishes_invalid_records_from_other_versions() {
         let error = |text: &str| replay(text).unwrap_err();
         assert_eq!(error(""), "not a flight record");
         assert_eq!(error("zonal flight plan\n"), "not a flight record");

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn items_of_every_kind_give_back_what_they_hold() {
+    fn items_of_every_kind_round_trip() {
         let ends = [0, 1, u32::MAX - 1, u32::MAX];
         let managed = [Op::ZoneReset, Op::ZoneFinish, Op::ZoneOpen, Op::ZoneClose, Op::ZoneOffline];
         let mut kinds = managed.map(RequestKind::Manage).to_vec();

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn parked_write_whose_place_is_taken_comes_out_to_be_refused() {
+    fn parked_write_at_a_passed_address_is_released_to_be_refused() {
         let mut parked_writes = ParkedWrites::new(Nanos(0), 0);
         for item in [at(4, 4, 1), at(4, 8, 2), at(8, 4, 3)] {
             parked_writes.park(Nanos(0), item);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn parked_sectors_are_bounded_and_room_comes_back() {
+    fn parked_sectors_are_bounded_and_taking_frees_room() {
         let mut parked_writes = ParkedWrites::new(Nanos(0), 0);
         parked_writes.park(Nanos(0), at(4, 30, 1));
         assert!(

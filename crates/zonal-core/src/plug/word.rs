@@ -450,7 +450,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn word_of_parked_writes_waits_until_it_is_told_otherwise() {
+    fn waiting_flag_outlasts_the_parked_flag() {
         let word = Word::new(ZoneClass::Sequential, 8);
         assert!(!word.has_parked() && !word.waits());
         let parked = word.with_parked();

@@ -644,7 +644,7 @@ mod tests {
 
     /// Rows of all kinds with random changes, as a short version of the fuzz target `row`.
     #[test]
-    fn any_bytes_are_a_row_that_comes_back_or_none() {
+    fn mutated_rows_are_rejected_or_round_trip() {
         let mut random = Pcg64Mcg::seed_from_u64(7);
         let run = Run {
             unit_blocks: 9,
@@ -708,7 +708,7 @@ mod tests {
     const EXTENT: Extent = Extent { zone: 4, unit: 10, unit_blocks: 7, skip: 2, blocks: 20 };
 
     #[test]
-    fn extents_blocks_come_after_the_headers_of_their_units() {
+    fn extent_blocks_follow_the_headers_of_their_units() {
         let places: Vec<u32> = (0..20).map(|i| EXTENT.place(i).block()).collect();
         let expected = [13, 14, 15, 16, 17, 19, 20, 21, 22, 23, 24, 25, 27, 28, 29, 30, 31, 32, 33, 35];
         assert_eq!(places, expected);
@@ -725,7 +725,7 @@ mod tests {
     }
 
     #[test]
-    fn extent_continues_exactly_with_what_follows_it() {
+    fn extent_continues_only_with_its_successor() {
         for cut in 1..20 {
             let (head, tail) = (EXTENT.part(0..cut), EXTENT.part(cut..20));
             assert!(head.continues_with(&tail), "{cut}");
@@ -746,7 +746,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_back_as_they_went() {
+    fn rows_round_trip() {
         assert_eq!(Extent::decode(&[], &EXTENT.encode()), Ok(EXTENT));
         let [one, other] = [(1, 2, 3), (4, 5, 6)].map(|(ino, block, blocks)| RunPiece { ino, block, blocks });
         let unit = Run { unit_blocks: 9, headers: vec![7], pieces: vec![one, other] };

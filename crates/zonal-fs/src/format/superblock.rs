@@ -244,12 +244,12 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn superblock_comes_back_as_it_went() {
+    fn superblock_round_trips() {
         assert_eq!(Superblock::decode(&superblock().encode()), Ok(superblock()));
     }
 
     #[test]
-    fn what_is_no_superblock_is_told_apart() {
+    fn invalid_superblocks_give_distinct_errors() {
         let change = |at: usize| {
             let mut block = superblock().encode();
             block[at] ^= 0x40;
@@ -270,7 +270,7 @@ pub(super) mod tests {
 
     /// Random changes, as a short version of the fuzz target `superblock`.
     #[test]
-    fn any_bytes_are_a_superblock_that_comes_back_or_none() {
+    fn mutated_superblocks_are_rejected_or_round_trip() {
         let mut random = Pcg64Mcg::seed_from_u64(7);
         let mut accepted = 0;
         for _ in 0..4000 {

@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn header_comes_back_as_it_went() {
+    fn header_round_trips() {
         let unsummed = Header { sums: Vec::new(), ..header() };
         for header in [header(), unsummed] {
             assert_eq!(Header::decode(&block(&header), &[7; 16]), Ok(header));
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn header_full_to_its_end_still_comes_back() {
+    fn full_header_round_trips() {
         for blocks in [1, 7, 255, DATA_BLOCKS_MAX] {
             let most = Header::records_max(blocks).min(blocks as usize);
             let piece =
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_told_apart() {
+    fn invalid_unit_headers_give_distinct_errors() {
         let good = block(&header());
         let change = |at: usize| {
             let mut block = good.clone();
@@ -478,7 +478,7 @@ mod tests {
     /// Random bytes, modified headers and mixtures never panic, and valid headers survive. A short
     /// version of the fuzz target `unit`.
     #[test]
-    fn any_bytes_are_a_header_that_comes_back_or_none() {
+    fn mutated_headers_are_rejected_or_round_trip() {
         let mut random = Pcg64Mcg::seed_from_u64(7);
         let mut accepted = 0;
         for _ in 0..4000 {

@@ -461,7 +461,7 @@ mod tests {
 
     /// Tries every start and end of the requested range within three blocks at block 5.
     #[test]
-    fn pieces_are_what_of_the_blocks_is_wanted_with_all_sums() {
+    fn pieces_copy_the_requested_range_and_sum_every_block() {
         let (at, block) = (5 * BLOCK as u64, BLOCK as u64);
         let bytes: Vec<u8> = (0..3 * BLOCK).map(|i| ((i * i) >> 5) as u8).collect();
         let mut sums = vec![0; 3];

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn change_tells_those_that_wait_for_it_and_no_other() {
+    fn change_wakes_only_its_waiters() {
         let mut room = WaitingRoom::default();
         let _watch = enter(&mut room, WaitsFor::Units);
         for what in [WaitsFor::File(1), WaitsFor::Commit, WaitsFor::File(1), WaitsFor::File(2)] {
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_whose_sleep_ended_by_its_time_leaves_the_list() {
+    fn thread_that_times_out_leaves_the_waiting_list() {
         let mut room = WaitingRoom::default();
         let watch = enter(&mut room, WaitsFor::Units);
         let asleep = enter(&mut room, WaitsFor::Space(7));

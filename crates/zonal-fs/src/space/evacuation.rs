@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn read_only_zone_comes_before_victims_unless_space_is_short() {
+    fn read_only_zone_is_collected_before_victims_unless_space_is_short() {
         use ZoneCondition::{Full, Offline, ReadOnly};
         let book = book(&[(Full, 10), (Offline, 20), (ReadOnly, 0), (ReadOnly, 50)]);
         let credits = credits(1000, 1000);

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn extents_follow_what_is_published() {
+    fn cached_extents_follow_published_changes() {
         let kept = KeptExtents::new(1 << 20);
         kept.keep(7, [(10, extent(5)), (20, extent(2))].into_iter(), 0);
         kept.follow(&draft(&[(7, 10, Some(2)), (7, 12, Some(1)), (7, 20, None), (8, 0, Some(1))]).layer);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_looked_up_before_a_change_is_not_kept() {
+    fn extents_looked_up_before_a_change_are_not_cached() {
         let kept = KeptExtents::new(1 << 20);
         let before = kept.version(7);
         kept.follow(&draft(&[(7, 10, None)]).layer);

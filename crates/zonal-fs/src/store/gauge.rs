@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_were_there_before_cost_nothing_once_committed() {
+    fn overwritten_rows_need_no_extra_pages_once_committed() {
         let mut gauge = gauge();
         settle(&mut gauge, 0, Some(100));
         gauge.tally.put(400 * PAGE);

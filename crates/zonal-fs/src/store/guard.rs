@@ -34,7 +34,7 @@ mod tests {
     use super::guarded;
 
     #[test]
-    fn panic_is_nothing_and_the_rest_is_what_it_is() {
+    fn guarded_returns_none_on_panic_and_the_value_otherwise() {
         assert_eq!(guarded(|| 3), Some(3));
         assert_eq!(guarded(|| -> u32 { panic!("of which nothing is seen") }), None);
         assert_eq!(guarded(|| 4), Some(4));

@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_come_in_the_order_of_their_kinds_leave_no_pages_half_empty() {
+    fn rows_inserted_in_order_within_each_kind_leave_no_half_empty_pages() {
         let memory = super::super::backend::Memory::new();
         let mut rows = Rows::open(memory.clone(), 1 << 20).unwrap();
         let mut bytes = 0;

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn commit_syncs_once_and_one_whose_sync_fails_is_not_durable() {
+    fn commit_syncs_once_and_is_not_durable_if_the_sync_fails() {
         let place = Synced::new();
         let mut rows = Rows::open(place.clone(), 1 << 20).unwrap();
         for number in 0..300 {

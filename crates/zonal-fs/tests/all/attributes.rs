@@ -23,7 +23,7 @@ fn blocks(fs: &FileSystem, ino: u64) -> u64 {
 }
 
 #[test]
-fn times_before_1970_come_back_as_they_were_set() {
+fn times_before_1970_are_preserved() {
     let (made, fs) = Made::new();
     // 1901, and the limits of the range.
     let long_ago = -2_147_483_648_000_000_001;

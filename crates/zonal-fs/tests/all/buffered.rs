@@ -100,7 +100,7 @@ fn buffered_data_leaves_for_a_sync_a_close_a_read_and_a_write() {
 }
 
 #[test]
-fn read_of_other_blocks_leaves_what_is_buffered() {
+fn read_of_other_blocks_does_not_flush_buffered_data() {
     let fs = file_system(1 << 20);
     let open = file(&fs, "f");
     let ino = open.ino();
@@ -113,7 +113,7 @@ fn read_of_other_blocks_leaves_what_is_buffered() {
 }
 
 #[test]
-fn edges_of_what_is_buffered_are_as_the_file_has_them() {
+fn buffered_partial_writes_keep_the_rest_of_their_blocks() {
     let fs = file_system(1 << 20);
     let open = file(&fs, "f");
     let (ino, mut data) = (open.ino(), bytes(5, 4 * BLOCK as usize));
@@ -181,7 +181,7 @@ fn file_with_two_handles_buffers_until_the_second_is_closed() {
 }
 
 #[test]
-fn file_that_goes_takes_what_is_buffered_and_its_room_along() {
+fn deleted_file_drops_its_buffered_data_and_reservation() {
     let fs = file_system(1 << 20);
     let free = fs.usage().free;
     let open = file(&fs, "f");
@@ -196,7 +196,7 @@ fn file_that_goes_takes_what_is_buffered_and_its_room_along() {
 }
 
 #[test]
-fn full_drive_is_told_to_the_write_and_loses_nothing_that_went_in() {
+fn buffered_write_to_a_full_drive_fails_without_losing_accepted_data() {
     let fs = file_system(1 << 20);
     let (mut written, data) = (Vec::new(), bytes(6, 3000));
     for n in 0.. {

@@ -71,7 +71,7 @@ fn file_system_is_made_where_a_thread_polls_the_volume() {
 const READ_ONLY: &str = "the drive is open for reading only, by request or because its file is not writable";
 
 #[test]
-fn drive_opened_for_reading_takes_no_changes_and_says_why() {
+fn read_only_drive_refuses_changes_with_a_reason() {
     for (conventional, is_beside) in [(0, false), (3, false), (0, true)] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("d");

@@ -122,7 +122,7 @@ fn piece_of_a_file_that_is_removed_is_left_out() {
 
 /// The newer of two pieces of a block may be sent first.
 #[test]
-fn block_that_waits_twice_is_what_was_written_last() {
+fn later_write_wins_when_a_block_is_buffered_twice() {
     let fs = file_system();
     let open = file(&fs, "f");
     let ino = open.ino();

@@ -82,7 +82,7 @@ fn file_on_a_full_drive_is_shortened_in_the_midst_of_a_block() {
 }
 
 #[test]
-fn offsets_up_to_the_largest_number_are_refused_or_what_a_naive_file_has() {
+fn offsets_up_to_u64_max_are_refused_or_handled_correctly() {
     let fs = small();
     let ino = file(&fs, b"f");
     let w = impatient();
@@ -136,7 +136,7 @@ fn drive_with(copy: impl FnOnce(&mut SuperblockCopy), conventional: u32) -> Arc<
 }
 
 #[test]
-fn superblock_that_lies_is_refused_with_what_does_not_fit() {
+fn inconsistent_superblock_is_refused_with_the_mismatch() {
     let waiters = polling(Clock::start());
     type Lie = fn(&mut SuperblockCopy);
     let lies: [(&str, Lie); 18] = [
@@ -259,7 +259,7 @@ fn last_zone_that_is_shorter_than_a_unit_is_of_no_use_and_no_harm() {
 }
 
 #[test]
-fn garbage_in_open_zones_is_reclaimed_before_there_is_said_to_be_no_space() {
+fn garbage_in_open_zones_is_reclaimed_before_enospc() {
     for (zones, units, rest) in [(4, 7, 0), (4, 7, 5), (4, 6, 0), (3, 7, 0), (3, 7, 5), (5, 7, 5)] {
         let fs = small();
         let w = impatient();
@@ -308,7 +308,7 @@ fn drive_that_takes_only_smaller_appends_than_units_are_is_refused() {
 }
 
 #[test]
-fn buffered_data_of_others_is_sent_before_no_space_is_told() {
+fn buffered_data_of_other_files_is_written_before_enospc() {
     for is_open in [false, true] {
         let fs = small();
         let w = impatient();

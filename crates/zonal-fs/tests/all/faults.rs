@@ -40,7 +40,7 @@ fn unit_that_failed_is_not_sent_again_once_its_file_is_gone() {
 }
 
 #[test]
-fn lost_data_is_told_once_by_each_sync_and_the_file_ends_before_it() {
+fn lost_data_is_reported_once_per_sync_and_truncates_the_file() {
     let plan = "[[rule]]\non = \"append\"\nskip = 1\nfault = \"refuse\"\nerror = \"medium\"\n";
     let fs = on(plan, "ram:size=6M,zone_size=256K,blocksize=4096");
     let waiter = waiter();
@@ -61,7 +61,7 @@ fn lost_data_is_told_once_by_each_sync_and_the_file_ends_before_it() {
 }
 
 #[test]
-fn unit_behind_one_that_was_torn_within_a_block_goes_elsewhere() {
+fn unit_after_one_torn_within_a_block_is_written_elsewhere() {
     let plan = "[[rule]]\non = \"append\"\nnth = 2\nfault = \"torn\"\nblocks = 3\nerror = \"medium\"\n";
     let fs = on(plan, "ram:size=6M,zone_size=256K,blocksize=512,complete=poll");
     let waiter = waiter();

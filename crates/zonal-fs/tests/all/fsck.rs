@@ -249,7 +249,7 @@ fn position_of_nothing_is_found_and_taken_away() {
 }
 
 #[test]
-fn name_without_its_position_is_found_and_gets_a_new_one() {
+fn name_without_position_is_found_and_assigned_a_new_one() {
     let first = Position::FIRST;
     let damages: [fn(&mut Rows); 2] = [
         |rows| rows.delete(key::position(ROOT, Position::FIRST)),
@@ -320,7 +320,7 @@ fn name_of_nothing_is_found_and_taken_away() {
 }
 
 #[test]
-fn symbolic_link_whose_target_is_lost_is_found_and_is_an_error_to_read() {
+fn symbolic_link_without_target_is_found_and_fails_to_read() {
     let made = Made::new();
     let link = Attributes::new(FileKind::Symlink, 0o777, DIRECTORY, Position(9), 0);
     let found = made.damaged(|rows| {
@@ -340,7 +340,7 @@ fn symbolic_link_whose_target_is_lost_is_found_and_is_an_error_to_read() {
 }
 
 #[test]
-fn name_in_what_is_no_directory_is_found() {
+fn entry_in_a_non_directory_is_found() {
     let entry = entry_of(SECOND, FileKind::File);
     finds(
         |rows| rows.put(key::entry(FIRST, b"x"), entry.encode()),
@@ -349,7 +349,7 @@ fn name_in_what_is_no_directory_is_found() {
 }
 
 #[test]
-fn file_without_a_name_is_found_and_gets_one() {
+fn orphaned_file_is_found_and_moved_to_lost_found() {
     let made = Made::new();
     let found = made.damaged(|rows| rows.delete(key::entry(DIRECTORY, b"first")));
     let nothing = Finding::PositionOfNothing {
@@ -411,7 +411,7 @@ fn file_of_which_only_data_is_left_is_found_and_kept() {
 }
 
 #[test]
-fn data_of_what_is_no_file_is_found_and_freed() {
+fn unreferenced_data_is_found_and_freed() {
     let made = Made::new();
     let found = made.damaged(|rows| {
         let extent = rows.get(&key::extent(SECOND, 0)).unwrap().unwrap();
@@ -463,7 +463,7 @@ fn data_that_is_nowhere_is_found() {
 }
 
 #[test]
-fn what_a_repair_finds_nowhere_is_told_to_who_reads_it_until_it_is_written_anew() {
+fn blocks_lost_in_a_repair_fail_to_read_until_rewritten() {
     let made = Made::new();
     let found = made.damaged(|rows| change_extent(rows, FIRST, 8, |extent| extent.zone = 99));
     made.repaired(&found);
@@ -502,7 +502,7 @@ fn what_a_repair_finds_nowhere_is_told_to_who_reads_it_until_it_is_written_anew(
 }
 
 #[test]
-fn extent_whose_row_is_damaged_is_lost_up_to_the_next() {
+fn damaged_extent_row_loses_only_its_blocks() {
     let made = Made::new();
     let key = key::extent(FIRST, 5);
     let found = made.damaged(|rows| rows.put(key.clone(), vec![1]));
@@ -613,7 +613,7 @@ fn data_that_its_zone_does_not_know_is_found_and_survives_a_collection() {
 /// A zone was reset, and the power was cut before the rows of its contents were deleted. Then the
 /// same file was written there.
 #[test]
-fn rows_of_what_a_zone_had_before_are_no_finding() {
+fn stale_rows_of_earlier_zone_contents_are_no_finding() {
     finds(
         |rows| {
             let (from, end) = key::all_runs();
@@ -642,7 +642,7 @@ fn rows_of_what_a_zone_had_before_are_no_finding() {
 }
 
 #[test]
-fn data_that_is_not_what_was_written_is_found_and_told_to_readers() {
+fn overwritten_data_is_found_by_fsck_and_fails_reads() {
     let volume = volume(device("ram:size=8M,zone_size=512K,zone_nr_conv=0,blocksize=4096"));
     let superblock = superblock(&volume, 0, 8);
     let memory = Memory::new();

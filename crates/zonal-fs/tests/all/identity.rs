@@ -208,7 +208,7 @@ fn lose_last_batch(rig: &Rig) {
 /// The power is cut an hour after the last sync of a program that does background steps, or right
 /// after it.
 #[test]
-fn last_batch_that_is_lost_is_told_once_the_file_system_was_closed_or_idle() {
+fn loss_of_the_last_batch_is_detected_after_close_or_idle() {
     for place in EVERYWHERE {
         // Kind of end, and idle time before it.
         let ends = [("closed", 0), ("finished", 0), ("cut", 1_100_000_000), ("cut", 900_000_000)];

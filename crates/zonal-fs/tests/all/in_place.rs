@@ -48,7 +48,7 @@ fn random(state: &mut u64, below: u64) -> u64 {
 }
 
 #[test]
-fn writes_in_place_are_what_others_would_have_written() {
+fn writes_in_place_match_ordinary_writes() {
     // Some appends fail: a buffer that was handed over is then written elsewhere.
     let failing = "fault:plan=tests/data/every-ninth-append.toml+ram:size=256M,zone_size=4M,blocksize=4096,complete=poll";
     for (name, unit_blocks) in [

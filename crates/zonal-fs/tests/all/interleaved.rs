@@ -30,7 +30,7 @@ fn half_garbage() -> (FileSystem, u64, Vec<u8>) {
 }
 
 #[test]
-fn h73_copy_takes_no_place_of_what_was_written_meanwhile() {
+fn h73_gc_copy_does_not_replace_newer_data() {
     let mut skipped = 0;
     for turn in 0..24 {
         let (fs, ino, mut data) = half_garbage();
@@ -55,7 +55,7 @@ fn h73_copy_takes_no_place_of_what_was_written_meanwhile() {
 }
 
 #[test]
-fn file_that_goes_while_it_is_copied_stays_gone() {
+fn file_deleted_during_garbage_collection_stays_deleted() {
     for turn in 0..24 {
         let (fs, _, _) = half_garbage();
         let unlink = || fs.unlink(&common::waiter(), ROOT, b"f").unwrap();

@@ -144,7 +144,7 @@ fn zone_that_becomes_read_only_while_it_is_written_is_moved_out_of() {
 }
 
 #[test]
-fn data_of_an_offline_zone_are_refused_with_its_number_and_the_rest_is_there() {
+fn reads_from_an_offline_zone_fail_and_other_data_is_intact() {
     let (made, fs) = Made::new();
     made.fall(1, Degraded::Offline);
     let is_told = |result: Result<Vec<u8>, FsError>| match result {
@@ -176,7 +176,7 @@ fn data_of_an_offline_zone_are_refused_with_its_number_and_the_rest_is_there() {
 }
 
 #[test]
-fn zone_that_falls_on_a_full_drive_waits_until_there_is_room() {
+fn read_only_zone_on_a_full_drive_is_evacuated_once_space_is_free() {
     let (made, fs) = Made::new();
     let filler = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let chunk = data(99, ZONE);

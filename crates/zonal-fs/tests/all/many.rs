@@ -98,7 +98,7 @@ fn store_of(device: &Arc<dyn Device>) -> (usize, u64) {
 
 /// Slow: creates and removes files until the store has grown and shrunk.
 #[test]
-fn store_whose_files_were_removed_gives_its_zones_back() {
+fn store_returns_its_zones_after_files_are_removed() {
     let (device, waiter) = (image(0), waiter());
     let drive = Arc::new(Drive::new(common::volume(device.clone())));
     make(&drive, &polling(Clock::start()), UUID, &MakeOptions::default()).unwrap();

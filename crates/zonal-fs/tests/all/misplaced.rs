@@ -230,16 +230,16 @@ fn campaign(place: Where) {
 }
 
 #[test]
-fn lost_and_misdirected_writes_with_metadata_in_zones_are_told() {
+fn lost_and_misdirected_writes_are_found_with_metadata_in_zones() {
     campaign(Where::Logged);
 }
 
 #[test]
-fn lost_and_misdirected_writes_with_metadata_in_conventional_zones_are_told() {
+fn lost_and_misdirected_writes_are_found_with_metadata_in_conventional_zones() {
     campaign(Where::Conventional);
 }
 
 #[test]
-fn lost_and_misdirected_writes_with_metadata_beside_are_told() {
+fn lost_and_misdirected_writes_are_found_with_metadata_beside() {
     campaign(Where::Beside);
 }

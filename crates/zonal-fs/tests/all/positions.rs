@@ -201,7 +201,7 @@ proptest! {
 }
 
 #[test]
-fn name_made_again_gets_a_new_position_after_a_restart() {
+fn recreated_name_takes_a_new_position_after_a_restart() {
     let mut made = Made::new();
     made.make(ROOT, "a");
     made.make(ROOT, "b");
@@ -232,7 +232,7 @@ fn rename_in_a_directory_keeps_positions() {
 }
 
 #[test]
-fn name_from_another_directory_gets_the_next_position_there() {
+fn name_moved_from_another_directory_takes_the_next_position() {
     let made = Made::new();
     let directory = NewFile::new(FileKind::Directory, 0o755);
     let directory = made.fs().create(&waiter(), ROOT, b"d", &directory).unwrap();

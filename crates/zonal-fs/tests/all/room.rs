@@ -295,7 +295,7 @@ fn full_disk_beside_the_drive_refuses_rows_and_stays_open() {
 /// A thread may create a few files without checking the room if there was plenty. Other rows use it
 /// up then.
 #[test]
-fn file_is_refused_though_there_was_plenty_of_room_when_the_one_before_it_was_made() {
+fn file_creation_fails_once_other_rows_used_up_the_room() {
     let fs = MetadataDrive::on("ram:size=96M,zone_size=2M,blocksize=4096").make();
     let waiter = waiter();
     let new = NewFile::new(FileKind::File, 0o644);
@@ -388,7 +388,7 @@ fn small_drives_of_any_shape_are_filled_with_names_over_and_over() {
 
 /// Readers of earlier commits hold pages that commits and compactions need.
 #[test]
-fn full_drive_whose_names_are_read_all_the_time_stays_writable() {
+fn full_drive_under_constant_listing_stays_writable() {
     let drive = MetadataDrive::on("ram:size=6M,zone_size=256K,blocksize=4096");
     let fs = drive.make();
     let blocks = fs.usage().blocks;

@@ -82,7 +82,7 @@ fn zones_that_are_collected_and_written_again_meanwhile_are_no_damage() {
 
 /// A damaged row about the contents of a zone is reported, and the other zones are scrubbed.
 #[test]
-fn zone_whose_rows_are_damaged_keeps_no_other_from_being_seen() {
+fn zone_with_damaged_rows_does_not_stop_the_scrub_of_others() {
     let volume = volume(device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll"));
     let (superblock, memory) = (common::superblock(&volume, 0, 8), Memory::new());
     let options = MountOptions::default();

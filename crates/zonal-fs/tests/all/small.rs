@@ -179,7 +179,7 @@ fn zone_that_is_closed_early_is_finished_before_the_next_is_opened() {
 }
 
 #[test]
-fn drive_that_is_too_small_is_refused_with_what_it_lacks() {
+fn too_small_drive_is_refused_with_its_shortfall() {
     let on = |zones, conventional, is_beside| Shape { zones, conventional, open: 0, active: 0, is_beside };
     let refusal = |shape: Shape| match Made::new(shape) {
         Err(MakeError::Unfit(why)) => why,

@@ -11,7 +11,7 @@ use zonal_fs::store::backend::Memory;
 use zonal_fs::{Changes, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT};
 
 #[test]
-fn file_without_a_name_goes_when_it_is_closed_or_the_power_is_cut_and_stays_once_it_has_one() {
+fn unnamed_file_is_freed_on_close_or_power_cut_unless_linked() {
     let volume = volume(device("ram:size=8M,zone_size=512K,blocksize=4096"));
     let (superblock, memory, options) = (superblock(&volume, 0, 8), Memory::new(), MountOptions::default());
     let fs = make_with(volume.clone(), superblock.clone(), memory.clone(), options);
@@ -148,7 +148,7 @@ fn commit_has_a_new_name_with_all_data_of_its_file() {
 }
 
 #[test]
-fn file_whose_data_cannot_be_written_leaves_the_name_to_the_one_that_has_it() {
+fn link_over_with_a_failed_data_write_keeps_the_old_file() {
     let (volume, plan) = (
         tempfile::NamedTempFile::new().unwrap(),
         "[[rule]]\non = \"append\"\nskip = 1\nfault = \"refuse\"\nerror = \"medium\"\n",

@@ -80,7 +80,7 @@ const DRIVES: [&str; 3] = [
 ];
 
 #[test]
-fn zones_of_the_store_that_turn_read_only_are_replaced_while_there_are_others() {
+fn read_only_store_zones_are_replaced_while_others_are_available() {
     for name in &DRIVES[..2] {
         let mut worn = Worn::new(name);
         let fs = worn.open().unwrap();
@@ -133,7 +133,7 @@ fn stop_and_change(worn: &Worn, what: &str) -> (bool, bool) {
 }
 
 #[test]
-fn fsck_says_whether_a_change_can_be_made_on_a_drive_that_wears_out() {
+fn fsck_predicts_whether_a_worn_drive_accepts_changes() {
     for (name, from_the_end) in DRIVES.iter().flat_map(|name| [(name, false), (name, true)]) {
         let mut worn = Worn::new(name);
         let fs = worn.open().unwrap();

@@ -250,7 +250,7 @@ fn without_runs() -> Made {
 }
 
 #[test]
-fn zone_that_does_not_know_what_is_in_it_is_collected_once() {
+fn zone_without_rows_of_its_contents_is_collected_once() {
     let fs = without_runs().open().unwrap();
     let zones = fs.volume().info().geometry.zones() as usize;
     let ino = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
@@ -263,7 +263,7 @@ fn zone_that_does_not_know_what_is_in_it_is_collected_once() {
 }
 
 #[test]
-fn zone_that_does_not_know_what_is_in_it_is_left_alone_and_writers_go_on() {
+fn zone_without_rows_of_its_contents_does_not_block_writers() {
     let fs = without_runs().open().unwrap();
     let before = contents(&fs).unwrap();
     let ino = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
@@ -286,7 +286,7 @@ fn zone_that_does_not_know_what_is_in_it_is_left_alone_and_writers_go_on() {
 }
 
 #[test]
-fn directories_that_lie_within_each_other_are_told_of() {
+fn directory_cycles_are_detected() {
     ends(|| {
         let made = Made::new();
         made.change(|rows| {
@@ -303,7 +303,7 @@ fn directories_that_lie_within_each_other_are_told_of() {
 }
 
 #[test]
-fn number_of_a_file_is_never_given_again_whatever_the_counter_says() {
+fn inode_number_is_never_reused_even_with_a_wrong_counter() {
     for counter in [Some(0), Some(1), Some(3), None] {
         let made = Made::new();
         made.change(|rows| match counter {

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_the_same_there_and_back() {
+    fn times_round_trip() {
         for nanos in [0, 1, -1, 999_999_999, 1_000_000_000, -1_000_000_001, i64::MIN, i64::MAX] {
             let (seconds, part) = split(nanos);
             assert!(part < 1_000_000_000);

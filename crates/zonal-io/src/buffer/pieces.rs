@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_back_as_they_were_given() {
+    fn pieces_are_returned_unchanged() {
         let bufs = bytes(&[3, 7]);
         let address = bufs.pieces()[1].as_ptr();
         let pieces = bufs.into_pieces();

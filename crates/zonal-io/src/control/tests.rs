@@ -76,7 +76,7 @@ fn stat_and_info_are_answered() {
 }
 
 #[test]
-fn what_is_above_the_volume_is_told_in_its_own_words() {
+fn control_server_forwards_status_of_layers_above_the_volume() {
     let dir = tempfile::tempdir().unwrap();
     let without =
         ControlServer::start_in(dir.path(), volume(), StatusSources::default(), Errands::default()).unwrap();
@@ -128,7 +128,7 @@ fn directory_is_made_closed_and_refused_when_open() {
 }
 
 #[test]
-fn bad_input_gets_an_error_line_and_the_next_line_an_answer() {
+fn bad_lines_yield_errors_and_the_next_request_is_answered() {
     let dir = tempfile::tempdir().unwrap();
     let server =
         ControlServer::start_in(dir.path(), volume(), StatusSources::default(), Errands::default()).unwrap();
@@ -331,7 +331,7 @@ fn queries_are_spelled_as_documented() {
 }
 
 #[test]
-fn mode_that_has_to_wait_for_what_is_in_flight_is_pending_and_no_error() {
+fn mode_switch_is_pending_while_writes_are_in_flight() {
     let dir = tempfile::tempdir().unwrap();
     let options = EmulatedOptions {
         size: 16 << 20,
@@ -354,7 +354,7 @@ fn mode_that_has_to_wait_for_what_is_in_flight_is_pending_and_no_error() {
 }
 
 #[test]
-fn mode_asked_for_is_in_force_when_the_answer_comes() {
+fn requested_mode_is_active_when_the_reply_arrives() {
     let dir = tempfile::tempdir().unwrap();
     let volume = volume();
     let server =
@@ -456,7 +456,7 @@ fn question_to_a_run_that_ends_is_answered_all_the_same() {
 }
 
 #[test]
-fn run_that_does_not_look_is_told_of() {
+fn control_request_to_an_unresponsive_run_fails() {
     let dir = tempfile::tempdir().unwrap();
     let (volume, errands) = (volume(), Errands::default());
     let server =

@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn rule_fires_as_often_as_it_says() {
+    fn rule_fires_at_its_configured_occurrences() {
         let rule = || Rule::new(Effect::Busy);
         assert_eq!(pattern(&rule(), 0, 4), "xxxx");
         assert_eq!(pattern(&rule().nth(3), 0, 5), "..x..");
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_is_the_seeds_and_comes_near_its_rate() {
+    fn fault_pattern_depends_on_the_seed_and_approximates_the_rate() {
         let rule = Rule::new(Effect::Busy).rate(0.25);
         assert_eq!(pattern(&rule, 7, 64), pattern(&rule, 7, 64));
         assert_ne!(pattern(&rule, 7, 64), pattern(&rule, 8, 64));
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn shuffled_things_are_all_there_and_not_as_they_were() {
+    fn shuffle_keeps_all_items_and_changes_their_order() {
         for seed in 0..200 {
             for n in 2..7 {
                 let mut things: Vec<u32> = (0..n).collect();

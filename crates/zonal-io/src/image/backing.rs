@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn read_at_once_brings_what_is_in_the_cache_or_nothing() {
+    fn read_at_once_returns_cached_data_or_nothing() {
         let b = backing();
         b.write_at(&[7; 8192], 4096).unwrap();
         let mut back = [0; 8192];

@@ -275,7 +275,7 @@ fn ranges_that_are_none_are_refused() {
 }
 
 #[test]
-fn walk_through_a_range_leaves_out_what_cannot_be_reset() {
+fn reset_all_of_a_range_skips_zones_that_cannot_be_reset() {
     let fault = Arc::new(Fault::new(ram(&options()), Plan::default()));
     let device = Linear::range(fault.clone(), 2..8).unwrap();
     for zone in 0..6 {
@@ -322,7 +322,7 @@ fn polls_take_devices_in_turn() {
 }
 
 #[test]
-fn task_that_meets_a_full_queue_half_way_goes_on_later() {
+fn task_interrupted_by_a_full_queue_continues_later() {
     let narrow = EmulatedOptions { hw_queue_depth: 1, ..polled() };
     let device = Linear::concat([null(&options()), null(&narrow)]).unwrap();
     let submit = |token: u64, command: Command| {

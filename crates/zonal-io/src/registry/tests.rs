@@ -261,7 +261,7 @@ fn wrong_options_of_an_image_are_named_with_their_place() {
 }
 
 #[test]
-fn image_whose_path_has_commas_and_brackets_is_opened_and_named() {
+fn image_path_with_commas_and_brackets_is_opened_and_named() {
     for file in ["a,b.img", "threads=4,x", "[a],b", "a[,]", "a+b:c=d,e"] {
         let (_dir, path) = image(file);
         let name = format!("image:[{path}]");

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn h52_waiter_gets_the_lock_when_the_holder_wakes_up() {
+    fn h52_waiter_acquires_the_lock_after_a_sleeping_holder_releases_it() {
         /// Far longer than a waiter needs, as it is not woken.
         const STUCK: Duration = Duration::from_secs(20);
         let lock = Arc::new(ShortLock::new(0));

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn drive_gets_the_mode_that_suits_it_and_pipelined_never() {
+    fn default_mode_fits_the_device_and_is_never_pipelined() {
         let mut info = crate::emulated::EmulatedOptions::default().info("drive").unwrap();
         let (near, far) = (QD1_ROUND_TRIP_MAX, QD1_ROUND_TRIP_MAX + Duration::from_nanos(1));
         for keeps_order in [false, true] {

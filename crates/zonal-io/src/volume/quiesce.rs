@@ -337,7 +337,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn switches_wait_for_what_is_under_way_and_the_last_quiet_zone_tells() {
+    fn mode_switches_queue_up_and_start_once_the_last_zone_is_quiet() {
         let quiesce = Quiesce::default();
         assert!(quiesce.next().is_none() && quiesce.begin(Purpose::Switch(WriteMode::Qd1)).is_ok());
         assert!(matches!(quiesce.begin(Purpose::Switch(WriteMode::Append)), Err(None)));

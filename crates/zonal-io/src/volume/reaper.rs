@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn queue_whose_thread_polls_is_left_alone() {
+    fn queue_polled_by_its_own_thread_is_not_reaped_by_others() {
         let volume = two_queues();
         let done = leave_behind(&volume);
         assert!(volume.reapers.begin(Nanos(1000), 1));
@@ -365,7 +365,7 @@ mod tests {
 
     /// The reaper stays in a completion function until the other thread is done.
     #[test]
-    fn reaper_is_held_up_another_thread_gets_its_completions() {
+    fn blocked_reaper_does_not_hold_back_completions_of_other_threads() {
         let volume = polled();
         let (held, is_held) = mpsc::channel();
         let (release, released) = mpsc::channel::<()>();

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_read_or_is_short_is_not_there() {
+    fn unreadable_or_short_data_counts_as_unwritten() {
         let data = pieces(&[0; 1024], 512);
         assert_eq!(write(2, 2, false).remaining(None, &data), Remaining::Everything);
         assert_eq!(write(2, 2, false).remaining(Some(&[0; 1000]), &data), Remaining::Everything);

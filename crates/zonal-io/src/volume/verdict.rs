@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn rest_of_a_write_that_is_there_in_part_is_sent_again_a_few_times() {
+    fn rest_of_a_partial_write_is_retried_a_limited_number_of_times() {
         let end = |rounds| read_back(Failed { rounds, ..failed(DeviceError::Aborted) }, 40, |_| true);
         let rest = RequestKind::Write(WriteKind::Alone(40), 56);
         assert!(
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_of_a_native_append_is_told_where_it_was_found_only() {
+    fn torn_native_append_is_reported_only_if_its_garbage_was_found() {
         let spoilt = |is_found| {
             let write = Failed { addressed: Addressed::Native, ..failed(DeviceError::Medium) };
             match read_back(write, 96, |_| is_found) {

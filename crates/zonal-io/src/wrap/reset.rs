@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn walk_resets_what_holds_data_and_stays_inside_its_range() {
+    fn reset_walk_resets_only_zones_with_data_within_its_range() {
         use ZoneCondition::{Closed, Empty, Full, ImpOpen, Offline, ReadOnly};
         let mut walk = ResetWalk::new(2..8, [ZoneIndex(6)]);
         assert_eq!(walk.step(), ResetStep::Report(ZoneIndex(2), 6));

@@ -69,7 +69,7 @@ fn parked_write_ends_in_time_whenever_driver_and_clock_began() {
 const FAR: Nanos = Nanos(1_000_000_000_000);
 
 /// Volume without a deadline, as the last poll of the calling thread returned.
-fn told_of_no_deadline() -> Arc<Volume> {
+fn volume_polled_without_deadline() -> Arc<Volume> {
     let park = Some(ParkOptions::default().with_time(FAR));
     let volume = volume("null:size=64M,zone_size=1M", VolumeOptions::default().with_park(park));
     assert_eq!(volume.poll(Nanos(0)), None);
@@ -89,8 +89,8 @@ fn time_of_wait(volume: &Volume) -> Duration {
 }
 
 #[test]
-fn thread_that_was_told_a_deadline_does_not_sleep_past_an_earlier_one_that_came_since() {
-    let volume = told_of_no_deadline();
+fn earlier_deadline_shortens_the_sleep_of_a_thread() {
+    let volume = volume_polled_without_deadline();
     scope(|threads| threads.spawn(|| park(&volume)).join().unwrap());
     let took = time_of_wait(&volume);
     assert!(took < Duration::from_secs(5), "{took:?}");
@@ -99,8 +99,8 @@ fn thread_that_was_told_a_deadline_does_not_sleep_past_an_earlier_one_that_came_
 
 /// A poll returns its deadline only to its own thread, even if another thread has the same queue.
 #[test]
-fn thread_that_was_told_a_deadline_hears_of_an_earlier_one_that_another_thread_was_told() {
-    let volume = told_of_no_deadline();
+fn earlier_deadline_returned_to_another_thread_shortens_the_sleep() {
+    let volume = volume_polled_without_deadline();
     scope(|threads| {
         let other = || {
             park(&volume);
@@ -113,8 +113,8 @@ fn thread_that_was_told_a_deadline_hears_of_an_earlier_one_that_another_thread_w
 }
 
 #[test]
-fn thread_that_was_told_the_last_deadline_sleeps() {
-    let volume = told_of_no_deadline();
+fn thread_that_polled_the_earliest_deadline_is_not_woken_early() {
+    let volume = volume_polled_without_deadline();
     park(&volume);
     assert_eq!(volume.poll(Nanos(0)), Some(FAR));
     for _ in 0..3 {
@@ -300,7 +300,7 @@ fn merging_stops_when_it_is_switched_off() {
 }
 
 #[test]
-fn parking_that_is_switched_off_leaves_what_waits_its_time() {
+fn disabling_parking_does_not_affect_already_parked_writes() {
     let volume = volume("null:size=64M,zone_size=1M", VolumeOptions::default());
     let clock = Clock::start();
     let (sender, ended) = mpsc::channel();
@@ -315,7 +315,7 @@ fn parking_that_is_switched_off_leaves_what_waits_its_time() {
 }
 
 #[test]
-fn parking_time_that_is_shortened_counts_for_what_waits() {
+fn shortened_parking_time_applies_to_already_parked_writes() {
     let volume = volume("null:size=64M,zone_size=1M", VolumeOptions::default());
     let clock = Clock::start();
     let (sender, ended) = mpsc::channel();

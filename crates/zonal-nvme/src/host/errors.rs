@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_that_cross_the_wire_are_the_same_or_told_apart() {
+    fn device_errors_keep_their_meaning_over_the_wire() {
         for error in DeviceError::all().chain([DeviceError::Os(5)]) {
             for is_read in [false, true] {
                 let back = device_error(Status::of_device(error, is_read));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_status_leaves_open_what_was_carried_out() {
+    fn unknown_status_makes_the_outcome_uncertain() {
         for field in [0x0FFE, 0xFFFE, 0x0E00] {
             assert!(device_error(Status::from_field(field)).is_uncertain(), "{field:#x}");
         }

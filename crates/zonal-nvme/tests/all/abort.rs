@@ -68,7 +68,7 @@ fn write_that_waits_in_the_volume_is_aborted() {
 }
 
 #[test]
-fn write_at_the_device_is_not_aborted_and_abort_says_so() {
+fn abort_of_a_write_at_the_device_reports_not_aborted() {
     let mut admin = Queue::admin(&target(RAM));
     let mut queue = admin.io(1);
     let write = submit(&mut queue, 0);
@@ -123,7 +123,7 @@ fn command_that_waits_for_memory_is_aborted() {
 }
 
 #[test]
-fn aborts_of_what_is_not_there_say_so() {
+fn aborts_of_missing_commands_and_queues_report_not_aborted() {
     let mut admin = Queue::admin(&target(RAM));
     let queue = admin.io(1);
     let not_aborted = End { result: 1, ..End::default() };
@@ -182,7 +182,7 @@ fn disconnect_during_another_is_refused_and_both_end() {
 }
 
 #[test]
-fn queue_that_is_deleted_ends_what_waits_before() {
+fn queue_deletion_completes_its_waiting_commands_first() {
     let target = target(RAM);
     let mut admin = Queue::admin(&target);
     let mut queue = admin.io(1);
@@ -212,7 +212,7 @@ fn queue_that_is_deleted_ends_what_waits_before() {
 /// Once a host sees the reset complete, it may write at once: no earlier write is executed
 /// afterwards.
 #[test]
-fn reset_is_over_once_queues_have_ended_what_waits() {
+fn controller_reset_completes_after_queues_end_their_waiting_commands() {
     let mut admin = Queue::admin(&target(RAM));
     let event = admin.submit(sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]), &[]);
     let mut queue = admin.io(1);
@@ -300,7 +300,7 @@ fn queue_with_many_aborts_has_no_more_entries() {
 
 /// A host that never sends requested data aborts commands again and again.
 #[test]
-fn aborted_commands_whose_data_never_come_are_bounded() {
+fn aborted_commands_still_awaiting_data_are_bounded() {
     let mut admin = Queue::admin(&target(RAM));
     let mut queue = admin.io(1);
     let mut victims = 0;
@@ -368,7 +368,7 @@ fn shutdown_waits_for_commands_at_the_device() {
 }
 
 #[test]
-fn abort_of_a_shutdown_that_waits_comes_too_late() {
+fn abort_of_a_pending_shutdown_has_no_effect() {
     let mut admin = Queue::admin(&target("ram:size=64M,zone_size=4M,complete=poll,blocksize=4096"));
     let mut queue = admin.io(1);
     let write = submit(&mut queue, 0);

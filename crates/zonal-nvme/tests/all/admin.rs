@@ -12,7 +12,7 @@ use zonal_nvme::wire::{
 };
 
 #[test]
-fn h62_command_set_and_its_effects_are_told() {
+fn h62_command_set_and_its_effects_are_reported() {
     let target = target("ram:size=64M,zone_size=4M,zone_nr_conv=3,blocksize=4096");
     let mut admin = Queue::admin(&target);
     let set_of = |admin: &mut Queue, nsid| {
@@ -50,7 +50,7 @@ fn h62_command_set_and_its_effects_are_told() {
 }
 
 #[test]
-fn namespace_of_another_size_is_told_once_and_listed() {
+fn namespace_size_change_is_reported_once_and_listed() {
     let (odd, target) = odd(|_| ());
     let mut admin = Queue::admin(&target);
     let event = admin.submit(sqe(admin::ASYNC_EVENT_REQUEST, 0, [0; 6]), &[]);
@@ -130,7 +130,7 @@ fn changes_that_a_host_made_itself_are_no_events() {
 }
 
 #[test]
-fn each_host_is_told_of_a_zone() {
+fn every_host_receives_zone_change_events() {
     let target = target(RAM);
     let mut hosts = [Queue::admin(&target), Queue::admin(&target)];
     let events = hosts.each_mut().map(|admin| {
@@ -145,7 +145,7 @@ fn each_host_is_told_of_a_zone() {
 }
 
 #[test]
-fn logs_say_what_was_moved_and_what_failed() {
+fn health_and_error_logs_record_transfers_and_failures() {
     let target = target(RAM);
     let mut admin = Queue::admin(&target);
     let mut queue = admin.io(3);
@@ -183,7 +183,7 @@ fn logs_say_what_was_moved_and_what_failed() {
 }
 
 #[test]
-fn supported_logs_are_there_and_others_are_not() {
+fn supported_log_pages_are_returned_and_others_are_refused() {
     let mut admin = Queue::admin(&target(RAM));
     let supported = page(&mut admin, 0, 0, 0);
     for lid in 0..=255u8 {

@@ -327,7 +327,7 @@ fn six_hundred_hosts_that_take_nothing_hold_little_and_others_are_served() {
 }
 
 #[test]
-fn memory_of_a_queue_grows_with_what_its_host_takes() {
+fn queue_memory_grows_as_its_host_reads_responses() {
     let target = target(NULL);
     let admin = Queue::admin(&target);
     let (mut queue, mut most) = (admin.io(1), 0);
@@ -342,7 +342,7 @@ fn memory_of_a_queue_grows_with_what_its_host_takes() {
 }
 
 #[test]
-fn queue_without_memory_for_it_is_told_that_the_controller_is_busy() {
+fn connect_without_memory_for_the_queue_fails_with_controller_busy() {
     const CONNECT_BUSY: u16 = 0x181;
     let target = target_with(NULL, memory_of(3));
     let admin = Queue::admin(&target);

@@ -135,7 +135,7 @@ fn zeroes_are_written_and_blocks_verified() {
 /// Without FUA support in the device, a write with FUA is followed by a flush and completes after
 /// it.
 #[test]
-fn write_with_fua_ends_after_a_flush_where_there_is_none() {
+fn fua_write_without_device_support_completes_after_a_flush() {
     for (fua, flushes) in [(true, 0), (false, 1)] {
         let (odd, target) = odd(|info| (info.fua, info.volatile_cache) = (fua, true));
         let admin = Queue::admin(&target);
@@ -168,7 +168,7 @@ fn flush_of_one_or_all_namespaces_is_taken() {
 
 /// Every state with every action (ZNS 3.4.3, and the table of zone states).
 #[test]
-fn actions_change_states_as_the_standard_says() {
+fn zone_actions_change_states_as_specified() {
     use ZoneSend as Z;
     const ZIT: u16 = 0x41BF;
     let (empty, implicit, explicit, closed, read_only, full, offline) = (1, 2, 3, 4, 0xD, 0xE, 0xF);
@@ -240,7 +240,7 @@ fn h63_append_limit_is_at_most_the_transfer_limit() {
 
 /// A limit of 0 means that of other commands, so a limit of one page cannot be reported.
 #[test]
-fn h63_drive_whose_appends_have_one_page_is_refused() {
+fn h63_drive_with_single_page_appends_is_refused() {
     for (appends, is_taken) in [(8, false), (15, false), (16, true), (0, true)] {
         let device = format!("ram:size=64M,zone_size=4M,blocksize=4096,zone_append_max_sectors={appends}");
         let volume = host::volume(&device);
@@ -527,7 +527,7 @@ fn hosts_share_a_zone_with_appends() {
 }
 
 #[test]
-fn read_only_target_says_so_and_refuses_what_changes() {
+fn read_only_target_reports_write_protection_and_refuses_changes() {
     let target = target_with(RAM, host::options().with_read_only(true));
     let mut admin = Queue::admin(&target);
     let namespace = read::<IdentifyNamespace>(&admin.identify(0, 0, 1).data);
@@ -621,7 +621,7 @@ fn statuses_of_zones_are_those_of_the_reference_drive() {
 
 /// ZNS 4.1.5.2: the reported limit is a power of two in pages; the device accepts more.
 #[test]
-fn append_beyond_what_hosts_are_told_is_refused() {
+fn append_beyond_the_reported_limit_is_refused() {
     let ram = "ram:size=64M,zone_size=4M,complete=poll,blocksize=4096,zone_append_max_sectors=56";
     let mut admin = Queue::admin(&target(ram));
     let mut queue = admin.io(1);

@@ -152,7 +152,7 @@ fn remote_drive_has_the_facts_of_the_served_one() {
 }
 
 #[test]
-fn every_operation_goes_there_and_back() {
+fn every_operation_works_on_a_remote_drive() {
     for options in
         ["", ",header_digest=1", ",data_digest=1", ",header_digest=1,data_digest=1,submit_queues=2"]
     {
@@ -210,7 +210,7 @@ fn run(device: &dyn Device, op: Op, sector: u64) -> Result<Output, DeviceError> 
 }
 
 #[test]
-fn refusals_come_back_as_errors_of_the_device() {
+fn refusals_are_mapped_to_device_errors() {
     let served = Served::start(RAM);
     let caller = Caller::new(served.open(""));
     assert_eq!(caller.write(8, 8), failed(ZoneError::InvalidWrite));
@@ -268,7 +268,7 @@ fn drive_that_is_opened_for_reading_refuses_changes() {
 }
 
 #[test]
-fn drive_that_cannot_be_attached_says_why() {
+fn attach_errors_state_the_cause() {
     let served = Served::start("null:size=64M,zone_size=4M");
     let refused = |name: &str| registry().open(name).err().unwrap().to_string();
     let said = refused(&served.name(",nsid=7"));
@@ -292,7 +292,7 @@ fn drive_that_cannot_be_attached_says_why() {
 }
 
 #[test]
-fn zone_that_changes_is_told_to_the_host() {
+fn zone_change_is_reported_to_the_host() {
     let served = Served::start(RAM);
     let device = served.open("");
     served.target.volume().device().set_zone(ZoneIndex(2 + 3), ZoneSetting::ReadOnly).unwrap();

@@ -310,7 +310,7 @@ fn compare_discovery(log: &GetLogPage, ours: &[u8], theirs: &[u8]) {
 }
 
 #[test]
-fn recorded_session_of_linux_gets_the_answers_that_it_had() {
+fn replayed_linux_session_receives_the_recorded_answers() {
     let target = target(DRIVE);
     let mut replay = Replay::default();
     for record in session() {

@@ -54,7 +54,7 @@ fn end(server: Server) {
 }
 
 #[test]
-fn hosts_of_several_queues_read_back_what_they_wrote() {
+fn hosts_with_several_queues_read_back_written_data() {
     for polls in [false, true] {
         let server = serve_with(&target(RAM), ServerOptions::default().with_threads(2).with_polls(polls));
         let address = server.address();
@@ -82,7 +82,7 @@ fn hosts_of_several_queues_read_back_what_they_wrote() {
 /// Commands at the device are answered at shutdown; commands waiting for data from their host are
 /// not waited for.
 #[test]
-fn server_that_ends_answers_what_is_at_the_device() {
+fn server_shutdown_completes_commands_at_the_device() {
     let server = serve("ram:size=64M,zone_size=4M,blocksize=4096,completion_nsec=400000000");
     let address = server.address();
     let admin = admin(address);
@@ -187,7 +187,7 @@ fn timer(local: SocketAddr, remote: SocketAddr) -> Option<(u8, u64)> {
 /// A vanished machine closes nothing. The kernel probes it, even for a host without a keep alive
 /// timeout.
 #[test]
-fn host_whose_machine_has_vanished_is_asked_after() {
+fn vanished_host_is_probed_by_tcp_keepalive() {
     const KEEP_ALIVE: u8 = 2;
     let server = serve(RAM);
     let host = TcpStream::connect(server.address()).unwrap();

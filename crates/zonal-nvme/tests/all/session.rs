@@ -45,7 +45,7 @@ const ALL: u32 = 1 << 8;
 const PARTIAL: u32 = 1 << 16;
 
 #[test]
-fn host_reads_back_what_it_wrote_with_and_without_digests() {
+fn host_reads_back_written_data_with_and_without_digests() {
     for (header, data) in [(false, false), (true, false), (false, true), (true, true)] {
         for step in [usize::MAX, 4096, 1000, 7] {
             let mut admin = Queue::admin_with(&target(RAM), Digests { header, data }, NQN);
@@ -142,7 +142,7 @@ fn refusals_have_the_statuses_of_the_standard() {
 }
 
 #[test]
-fn reports_count_as_the_standard_says() {
+fn zone_counts_of_reports_follow_the_standard() {
     let admin = Queue::admin(&target(RAM));
     let mut queue = admin.io(1);
     assert_eq!(append(&mut queue, 2, 3).status, 0);
@@ -168,7 +168,7 @@ fn reports_count_as_the_standard_says() {
 }
 
 #[test]
-fn actions_on_all_zones_concern_those_that_the_standard_says() {
+fn actions_on_all_zones_select_the_specified_zones() {
     let admin = Queue::admin(&target(RAM));
     let mut queue = admin.io(1);
     let conditions = |queue: &mut Queue| {
@@ -193,7 +193,7 @@ fn actions_on_all_zones_concern_those_that_the_standard_says() {
 }
 
 #[test]
-fn controller_says_who_it_is() {
+fn identify_describes_controller_and_namespaces() {
     let target = target(RAM);
     let mut admin = Queue::admin(&target);
     let controller = admin.identify(1, 0, 0).data;
@@ -243,7 +243,7 @@ fn drive_with_both_kinds_of_zones_is_two_namespaces() {
 
 /// Linux sends 4096 bytes with every deallocation; the command contains the number of ranges.
 #[test]
-fn deallocation_takes_its_ranges_of_the_data_that_come() {
+fn deallocate_ignores_data_beyond_its_range_count() {
     let target = target("ram:size=64M,zone_size=4M,zone_nr_conv=3,blocksize=4096");
     let admin = Queue::admin(&target);
     let mut queue = admin.io(1);
@@ -276,7 +276,7 @@ fn deallocation_takes_its_ranges_of_the_data_that_come() {
 }
 
 #[test]
-fn zone_that_turns_read_only_is_told_and_listed() {
+fn zone_turning_read_only_raises_an_event_and_is_logged() {
     let target = target(RAM);
     let mut admin = Queue::admin(&target);
     assert_eq!(admin.call(sqe(admin::SET_FEATURES, 0, [0x0B, 1 << 27, 0, 0, 0, 0]), &[]).status, 0);
@@ -297,7 +297,7 @@ fn zone_that_turns_read_only_is_told_and_listed() {
 }
 
 #[test]
-fn discovery_tells_of_the_subsystem() {
+fn discovery_lists_the_subsystem() {
     let mut admin = Queue::admin_with(&target(RAM), Digests::default(), DISCOVERY_NQN);
     let log = admin.with_room(sqe(admin::GET_LOG_PAGE, 0, [0x70 | 767 << 16, 0, 0, 0, 0, 0]), 3072);
     let page = admin.call(log, &[]).data;
@@ -343,7 +343,7 @@ fn host_that_is_silent_for_too_long_loses_its_controller() {
 }
 
 #[test]
-fn units_that_may_not_come_end_the_connection() {
+fn invalid_pdus_terminate_the_connection() {
     let target = target(RAM);
     let cases: [(&[u8], u16); 5] = [
         (&[9, 0, 24, 0, 24, 0, 0, 0], term::HEADER_FIELD),
@@ -414,7 +414,7 @@ fn write_that_leaves_its_zone_is_refused_as_a_whole() {
 
 /// An address beyond the namespace takes precedence over an unsupported action.
 #[test]
-fn zone_beyond_the_end_comes_before_an_unknown_action() {
+fn out_of_range_zone_is_reported_before_an_unknown_action() {
     let admin = Queue::admin(&target(RAM));
     let mut queue = admin.io(1);
     const SET_EXTENSION: u32 = 0x10;

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn operations_are_in_order_and_each_is_there_once() {
+    fn operations_are_sorted_and_unique() {
         let keys: Vec<_> = OPERATIONS.iter().map(|operation| (operation.opcode, operation.action)).collect();
         assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "{keys:02x?}");
     }

@@ -44,7 +44,7 @@ fn write_that_waits_is_aborted_and_those_before_it_are_not() {
 }
 
 #[test]
-fn command_at_the_device_ends_as_it_does_there() {
+fn cancel_does_not_affect_a_command_at_the_device() {
     let mut rig = Rig::new(DRIVE_4K);
     submit_writes(&mut rig, 7, 1);
     assert!(rig.queue.cancel(rig.now, 0));

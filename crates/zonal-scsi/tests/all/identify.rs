@@ -129,7 +129,7 @@ fn capacity_beyond_32_bits_refers_to_the_longer_command() {
 }
 
 #[test]
-fn unit_that_is_not_there_says_so() {
+fn missing_logical_unit_is_reported() {
     let mut rig = Rig::new(DRIVE);
     let reply = rig.ask_lun(1, cdb_of(&Inquiry { len: 96.into(), ..Inquiry::default() }), &[], 96);
     reply.good();

@@ -18,7 +18,7 @@ fn entries(rig: &mut Rig, has_timeouts: bool) -> Vec<OperationEntry> {
 /// Every operation code with every service action: reported ones are not refused as unknown, and
 /// all others are.
 #[test]
-fn report_has_exactly_what_is_dispatched() {
+fn reported_operations_are_exactly_the_dispatched_ones() {
     for device in [DRIVE, GAPS] {
         let mut rig = Rig::new(device);
         let entries = entries(&mut rig, false);
@@ -80,7 +80,7 @@ fn bits_outside_the_usage_data_are_refused_where_they_stand() {
 }
 
 #[test]
-fn one_operation_is_told_by_code_and_action() {
+fn one_operation_is_reported_by_opcode_and_service_action() {
     let mut rig = Rig::new(DRIVE);
     let ask = |options, opcode, action| {
         let (options, action, len) = (bits::RCTD | options, U16::new(action), 64.into());
@@ -102,7 +102,7 @@ fn one_operation_is_told_by_code_and_action() {
 }
 
 #[test]
-fn unmap_is_there_where_blocks_can_be_forgotten() {
+fn unmap_is_supported_only_if_blocks_can_be_deallocated() {
     for (device, has) in [(DRIVE, true), (GAPS, false)] {
         let mut rig = Rig::new(device);
         assert_eq!(entries(&mut rig, false).iter().any(|entry| entry.opcode == 0x42), has);
@@ -110,7 +110,7 @@ fn unmap_is_there_where_blocks_can_be_forgotten() {
 }
 
 #[test]
-fn task_management_is_told_in_both_formats() {
+fn task_management_functions_are_reported_in_both_formats() {
     let mut rig = Rig::new(DRIVE);
     let ask = |options| {
         cdb_of(&ReportTaskManagement { options, len: 64.into(), ..ReportTaskManagement::default() })
@@ -121,7 +121,7 @@ fn task_management_is_told_in_both_formats() {
 }
 
 #[test]
-fn protected_disk_refuses_what_changes_it() {
+fn write_protected_disk_refuses_modifying_commands() {
     let mut rig = Rig::with(DRIVE, |options| options.with_read_only(true));
     for command in [
         Write { lba: 0, blocks: 1, fua: false }.emit(),

@@ -98,7 +98,7 @@ fn zones_and_gaps_cover_the_disk() {
 }
 
 #[test]
-fn same_field_tells_what_zones_have_in_common() {
+fn same_field_reflects_equal_zone_types_and_lengths() {
     let table = [
         ("null:size=16M,zone_size=1M", 1),
         ("null:size=10M,zone_size=4M", 2),

@@ -309,7 +309,7 @@ fn writes_in_order_on_one_queue_need_wait_for_none() {
 }
 
 #[test]
-fn medium_that_fails_is_told_as_such() {
+fn medium_errors_yield_their_sense_codes() {
     let mut rig = Rig::new(&format!("fault:medium=1+{DRIVE}"));
     let zone = rig.zone_blocks();
     rig.ask(Read { lba: 0, blocks: 1, fua: false }.emit(), &[], 512)
@@ -331,7 +331,7 @@ fn rig_of_a_busy_drive(device: &str, op: Op, taken: u32) -> Rig {
 
 /// Commands that were not executed may be retried.
 #[test]
-fn device_that_stays_busy_is_told_as_such() {
+fn persistently_busy_device_is_reported_as_busy() {
     let mut rig = rig_of_a_busy_drive(DRIVE, Op::Read, 0);
     let reply = rig.ask(Read { lba: 0, blocks: 1, fua: false }.emit(), &[], 512);
     assert_eq!((reply.status, reply.transferred), (status::BUSY, 0));
@@ -339,7 +339,7 @@ fn device_that_stays_busy_is_told_as_such() {
 
 /// A partly executed command must not be retried, as it would start below the write pointer.
 #[test]
-fn device_that_stays_busy_after_a_part_is_told_as_failed() {
+fn busy_device_after_partial_execution_is_reported_as_failure() {
     let mut rig = rig_of_a_busy_drive(DRIVE, Op::Write, 1);
     // Two pieces of 256 KiB.
     let same = WriteSame { lba: 5 * rig.zone_blocks(), blocks: 1024, is_unmap: false, has_data: true };
@@ -348,7 +348,7 @@ fn device_that_stays_busy_after_a_part_is_told_as_failed() {
 
 /// A part executed by a killed process counts as well.
 #[test]
-fn device_that_is_busy_for_the_rest_of_what_is_left_is_told_as_failed() {
+fn busy_rest_of_a_resubmitted_command_is_reported_as_failure() {
     let mut rig = rig_of_a_busy_drive(DRIVE_4K, Op::Write, 1);
     let lba = 5 * rig.zone_blocks();
     rig.must_write(lba, 1, 7);
@@ -396,7 +396,7 @@ fn write_that_is_left_of_a_killed_process_is_completed() {
 }
 
 #[test]
-fn write_that_differs_from_what_its_zone_holds_is_refused_again() {
+fn resubmitted_write_with_different_data_is_refused() {
     let block = Rig::new(DRIVE_4K).disk.block_len() as usize;
     let mut data = pattern(4 * block);
     data[2 * block - 1] ^= 1;
@@ -432,7 +432,7 @@ fn write_same_that_is_left_of_a_killed_process_is_completed() {
 }
 
 #[test]
-fn write_same_that_differs_from_what_its_zone_holds_is_refused_again() {
+fn resubmitted_write_same_with_different_data_is_refused() {
     let mut rig = Rig::new(DRIVE_4K);
     let lba = 5 * rig.zone_blocks();
     rig.write(lba, &[&[7; 4096][..], &[8; 4096]].concat()).good();

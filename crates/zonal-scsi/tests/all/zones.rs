@@ -27,7 +27,7 @@ fn bring(rig: &mut Rig, zone: u64, condition: ZoneCondition) {
 
 /// ZBC 4.4.3: resulting condition of each action. Devices of either standard behave alike.
 #[test]
-fn actions_lead_where_the_standard_says() {
+fn zone_actions_lead_to_the_specified_conditions() {
     let table = [
         (Empty, [Empty, Full, ExpOpen, Empty]),
         (ImpOpen, [Closed, Full, ExpOpen, Empty]),
@@ -50,7 +50,7 @@ fn actions_lead_where_the_standard_says() {
 }
 
 #[test]
-fn actions_on_what_is_no_zone_start_are_refused() {
+fn actions_not_at_the_start_of_a_sequential_zone_are_refused() {
     let mut rig = Rig::new(DRIVE);
     let zone = rig.zone_blocks();
     for action in ACTIONS {
@@ -98,7 +98,7 @@ fn bring_all(rig: &mut Rig) {
 }
 
 #[test]
-fn actions_on_all_zones_concern_those_that_the_standard_says() {
+fn actions_on_all_zones_select_the_specified_zones() {
     let table = [
         (ZoneAction::Close, [Empty, Closed, Empty, Closed, Full]),
         (ZoneAction::Finish, [Empty, Full, Full, Full, Full]),

@@ -93,7 +93,7 @@ fn write(at: u64) -> Request {
 }
 
 #[test]
-fn wakes_come_in_their_order_and_each_once() {
+fn wakes_are_delivered_in_order_and_once() {
     let wakes = Wakes::new(3);
     for round in 0..10 {
         [2, 0, 2, 1, 0].into_iter().for_each(|task| wakes.wake(task));
@@ -108,7 +108,7 @@ fn wakes_come_in_their_order_and_each_once() {
 }
 
 #[test]
-fn timers_come_in_the_order_of_their_times() {
+fn timers_fire_in_time_order() {
     let timeline = timeline();
     let said = Said::default();
     let tasks = [("a", [30, 40]), ("b", [10, 40]), ("c", [20, 50])].map(|(name, times)| {
@@ -152,7 +152,7 @@ fn task_is_resumed_when_its_request_is_answered_and_not_before() {
 }
 
 #[test]
-fn task_that_waits_for_another_is_resumed_once_the_host_sees_what_it_waits_for() {
+fn waiting_task_is_resumed_when_the_host_sees_its_condition_met() {
     let timeline = timeline();
     let host = Plain::default();
     let (room, looks) = (host.has_room.clone(), Rc::new(Cell::new(0)));
@@ -225,7 +225,7 @@ fn tasks_that_nothing_can_wake_are_named() {
 }
 
 #[test]
-fn what_never_ends_is_an_error_that_says_what() {
+fn endless_run_is_an_error_with_its_reason() {
     let endless = |tasks, mut host: Plain| match run(&timeline(), tasks, &mut host).unwrap_err() {
         Stopped { why: Halt::Endless(why), .. } => why,
         stopped => panic!("{stopped:?}"),
@@ -322,7 +322,7 @@ fn no_other_task_runs_while_one_waits_in_a_section() {
 }
 
 #[test]
-fn section_that_nothing_can_end_says_so() {
+fn section_that_cannot_end_reports_a_deadlock() {
     let (timeline, polls) = (timeline(), Cell::new(0));
     let section = Section::new(timeline.clock().clone());
     let halt = loop {

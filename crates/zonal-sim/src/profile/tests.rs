@@ -8,7 +8,7 @@ fn error(name: &str, changes: &[(&str, &str)]) -> String {
 }
 
 #[test]
-fn profiles_that_come_with_the_program_are_read_under_their_names() {
+fn bundled_profiles_open_under_their_names() {
     for name in Profile::names() {
         let profile = Profile::open(name, &[]).unwrap();
         assert_eq!(profile.name, name);
@@ -27,7 +27,7 @@ fn given_values_replace_those_of_the_file_and_say_so() {
 }
 
 #[test]
-fn what_is_wrong_with_a_profile_is_named() {
+fn profile_errors_name_the_problem() {
     let cases = [
         (error("smr-hdd-31t", &[]), "no such profile; choose from smr-hdd-26t, smr-hdd-30t"),
         (error("smr-hdd-30t", &[("plicy", "fifo")]), "unknown key \"plicy\"; did you mean \"policy\"?"),
@@ -224,7 +224,7 @@ fn zone_capacity_of_a_profile_goes_with_its_zone_size() {
 }
 
 #[test]
-fn profile_says_what_its_figures_are_worth() {
+fn profile_states_its_calibration_standing() {
     let standing = |name: &str, changes: &[(&str, &str)]| Profile::open(name, changes).unwrap().standing();
     let Standing::Calibrated { to: Some(to), worst: None } = standing("smr-hdd-30t", &[("io_us", "2")])
     else {
@@ -251,7 +251,7 @@ fn profile_says_what_its_figures_are_worth() {
 }
 
 #[test]
-fn profile_with_a_residual_says_so_and_one_that_is_not_explained_is_not_called_calibrated() {
+fn profile_states_its_residual_and_is_uncalibrated_if_unexplained() {
     let with = |line: &str| {
         let text = Profile::text("zns-1t").unwrap().replace("calibrated = true", line);
         let text =

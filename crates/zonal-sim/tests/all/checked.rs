@@ -114,7 +114,7 @@ fn honest_drive_is_let_pass() {
 }
 
 #[test]
-fn drive_that_does_what_none_can_is_found() {
+fn impossible_drive_behaviour_is_detected() {
     for (what, expected) in [
         (Lie::LosesSectors, "sectors written and held"),
         (Lie::WritesTwice, "sectors written and held"),

@@ -302,7 +302,7 @@ fn durable_writes_and_flushes_are_answered_once_the_medium_has_them() {
 }
 
 #[test]
-fn flush_waits_for_what_was_there_before_it_and_not_for_the_stream_that_goes_on() {
+fn flush_waits_for_earlier_writes_but_not_for_later_ones() {
     let far = write(50_000 * 524_288, MIB);
     let stream = in_turn(1, 0, 500);
     let mut jobs = stream[..8].to_vec();

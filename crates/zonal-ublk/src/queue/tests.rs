@@ -241,7 +241,7 @@ fn zeroes_that_a_killed_server_has_written_succeed_again() {
 }
 
 #[test]
-fn write_that_differs_from_what_a_killed_server_has_left_is_refused() {
+fn write_differing_from_data_left_by_a_killed_server_is_refused() {
     let mut rig = Rig::new(DRIVE);
     assert_eq!(rig.write(3 * ZONE, &[1, 2]), 2 * 4096);
     let mut rig = rig.restarted();

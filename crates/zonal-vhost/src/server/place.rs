@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_is_its_users_alone_and_goes_with_the_listener() {
+    fn socket_is_private_and_removed_with_its_listener() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("vhost");
         let listener = VhostListener::bind(&path).unwrap();

@@ -64,7 +64,7 @@ fn killed_again_while_the_left_ones_are_taken_their_order_stays() {
 }
 
 #[test]
-fn killed_before_the_answer_is_told_it_is_submitted_again() {
+fn command_without_published_completion_is_resubmitted_after_a_kill() {
     let (mut driver, file) = (Driver::new(&Guest::new(), 2), file());
     let mut ring = process(&driver, &file);
     let head = offer(&mut driver);

@@ -162,7 +162,7 @@ fn indirect_command_moves_its_data() {
 }
 
 #[test]
-fn command_that_moves_less_says_how_much_is_left() {
+fn short_transfer_reports_its_residual() {
     let mut rig = Rig::new(2);
     rig.driver.guest.write(DATA, &[0xEE; 96]);
     // INQUIRY with an allocation length below the buffer size.
@@ -220,7 +220,7 @@ fn request_too_short_for_header_or_response_breaks_the_ring() {
 }
 
 #[test]
-fn broken_ring_gives_back_what_is_in_flight() {
+fn broken_ring_still_completes_commands_in_flight() {
     let mut rig = Rig::new(2);
     rig.driver.command(1, &read(0, 1), &[], &[(DATA, BLOCK)]);
     rig.turn();
@@ -288,7 +288,7 @@ fn memory_replaced_under_requests_stays_until_they_end() {
 }
 
 #[test]
-fn ring_whose_memory_is_gone_is_broken() {
+fn ring_with_removed_memory_is_broken() {
     let mut rig = Rig::new(2);
     let memory = rig.driver.guest.memory().without(&Guest::regions()[0]).unwrap();
     rig.queue.set_memory(std::rc::Rc::new(memory));
@@ -404,7 +404,7 @@ fn function_is_answered_when_the_queues_have_carried_it_out() {
 }
 
 #[test]
-fn functions_that_are_not_there_are_refused() {
+fn unknown_task_management_functions_and_targets_are_refused() {
     let mut rig = Rig::new(CONTROL);
     let mut other_target = management(function::ABORT_TASK, 1);
     other_target[9] = 1;
@@ -424,7 +424,7 @@ fn functions_that_are_not_there_are_refused() {
 }
 
 #[test]
-fn notifications_are_none_and_unknown_requests_come_back() {
+fn control_queue_offers_no_notifications_and_returns_unknown_requests() {
     let mut rig = Rig::new(CONTROL);
     for kind in [1, 2] {
         let mut request = vec![0; 16];

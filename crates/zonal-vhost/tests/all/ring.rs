@@ -119,7 +119,7 @@ fn indirect_table_that_was_not_agreed_breaks_the_ring() {
 }
 
 #[test]
-fn numbers_of_descriptors_that_are_not_there_break_the_ring() {
+fn descriptor_index_out_of_range_breaks_the_ring() {
     let next = fault(|driver| driver.set(0, descriptor(DATA, 8, NEXT, NUM)));
     assert_eq!(next, RingFault::DescriptorIndex { index: NUM, len: u32::from(NUM) });
     let mut driver = Driver::new(&Guest::new(), 2);
@@ -245,7 +245,7 @@ fn interrupt_without_event_index_follows_the_flag() {
 }
 
 #[test]
-fn listening_asks_for_the_next_entry_and_sees_what_came_before() {
+fn listen_requests_a_kick_and_sees_earlier_entries() {
     let mut driver = Driver::at(&Guest::new(), 2, 300);
     let mut ring = ring(&driver);
     assert!(!driver.wants_kick());

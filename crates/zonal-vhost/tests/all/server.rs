@@ -156,7 +156,7 @@ fn queues_on_several_threads_serve_several_processors() {
 }
 
 #[test]
-fn broken_ring_is_told_and_the_others_are_served() {
+fn broken_ring_is_reported_and_others_are_served() {
     let served = serve(&disk(DEVICE), 2);
     let guest = Guest::new();
     let (mut front, mut driver) = attach(&served, &guest);
@@ -278,7 +278,7 @@ fn task_management_reaches_queues_of_all_threads() {
 }
 
 #[test]
-fn regions_come_and_leave_while_a_guest_works() {
+fn memory_regions_can_be_added_and_removed_under_load() {
     let served = serve(&disk(DEVICE), 2);
     let guest = Guest::new();
     let (mut front, mut driver) = attach(&served, &guest);
@@ -399,7 +399,7 @@ fn read_in_flight(served: &Served, driver: &mut Driver) -> u16 {
 }
 
 #[test]
-fn stop_waits_until_what_is_at_the_device_has_ended() {
+fn stop_waits_for_commands_at_the_device() {
     let served = serve(&disk(SLOW), 2);
     let guest = Guest::new();
     let (mut front, mut driver) = attach(&served, &guest);
@@ -428,7 +428,7 @@ fn front_end_that_leaves_with_requests_in_flight_finds_their_ends() {
 }
 
 #[test]
-fn end_of_the_server_waits_for_what_is_at_the_device_and_tells_it() {
+fn server_shutdown_waits_for_commands_in_flight_and_completes_them() {
     let served = serve(&disk(SLOW), 2);
     let guest = Guest::new();
     let (mut front, mut driver) = attach(&served, &guest);
@@ -517,7 +517,7 @@ fn guest_that_truncates_its_memory_loses_its_connection_alone() {
 }
 
 #[test]
-fn read_into_memory_that_was_truncated_is_not_told_to_the_guest() {
+fn read_into_truncated_memory_is_not_completed_to_the_guest() {
     truncate_in_flight(false, |_, data, _| ftruncate(data, 0).unwrap());
 }
 
@@ -527,7 +527,7 @@ fn marks_of_requests_in_flight_that_are_truncated_end_the_connection_alone() {
 }
 
 #[test]
-fn function_concerns_what_other_threads_have_in_flight() {
+fn task_management_reaches_commands_on_other_threads() {
     let served = serve(&disk(SLOW), 2);
     let guest = Guest::new();
     let (mut front, _driver) = attach(&served, &guest);
@@ -549,7 +549,7 @@ fn function_concerns_what_other_threads_have_in_flight() {
 }
 
 #[test]
-fn region_that_comes_while_a_ring_runs_is_used() {
+fn memory_region_added_while_a_ring_runs_is_used() {
     let served = serve(&disk(DEVICE), 1);
     let guest = Guest::new();
     let mut front = FrontEnd::connect(&served.path);

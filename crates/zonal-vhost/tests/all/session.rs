@@ -126,7 +126,7 @@ fn failure_is_acknowledged_where_that_was_agreed() {
 }
 
 #[test]
-fn memory_that_cannot_be_used_leaves_what_was() {
+fn unusable_memory_region_leaves_the_table_unchanged() {
     let mut session = Session::default();
     let add = |session: &mut Session, region: MemoryRegion, file: OwnedFd| {
         let payload = SingleRegion { padding: 0.into(), region };
@@ -158,7 +158,7 @@ fn ring_that_was_never_started_stops_at_once_at_its_base() {
 }
 
 #[test]
-fn file_for_requests_in_flight_has_the_length_that_is_told() {
+fn inflight_file_has_the_announced_length() {
     let mut session = Session::default();
     let asked = InflightFile { len: 0.into(), offset: 0.into(), queues: 3.into(), num: 128.into() };
     let mut payload = asked.as_bytes().to_vec();

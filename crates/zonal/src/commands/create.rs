@@ -233,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn documentation_says_how_the_drive_of_each_profile_is_divided() {
+    fn documentation_lists_the_geometry_of_every_profile() {
         let text = include_str!("../../../../docs/IMAGE.md");
         for profile in Profile::all() {
             let row = format!("| `{}` | {} |", profile.name, in_words(profile));

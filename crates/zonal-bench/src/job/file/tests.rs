@@ -31,7 +31,7 @@ fn unknown_option_is_an_error_with_place_and_nearest_name() {
 }
 
 #[test]
-fn refused_option_says_why_unless_it_asks_for_nothing() {
+fn unsupported_option_is_refused_with_a_reason_unless_at_its_default() {
     assert_eq!(
         message("[a]\nflow=8\n"),
         "t:2: `flow` is a fio option that is not supported here: jobs do not balance their rates"

@@ -39,7 +39,7 @@ fn rw_that_is_not_supported_is_refused() {
 }
 
 #[test]
-fn mix_holds_whichever_order_it_comes_in() {
+fn read_write_mix_is_independent_of_option_order() {
     let mixed = |settings: &[(&str, &str)]| match apply(settings).unwrap().pattern.direction {
         Direction::Mixed { read_percent } => read_percent,
         other => panic!("{other:?}"),

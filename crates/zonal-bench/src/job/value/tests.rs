@@ -107,7 +107,7 @@ fn extent_takes_bytes_percent_and_zones() {
 }
 
 #[test]
-fn length_zero_is_all_there_is() {
+fn length_zero_means_the_whole_range() {
     assert_eq!(parse_length("0"), Ok(Extent::Fill));
     assert!(parse_length("0z").is_err());
 }

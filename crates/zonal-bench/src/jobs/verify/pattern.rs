@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_block_is_told_from_a_damaged_one() {
+    fn missing_block_is_distinguished_from_a_damaged_one() {
         assert_eq!(check(&[0; 4096]), Some(Found::NoBlock { start: 0 }));
         let mut bad = block(&header());
         bad[9] ^= 1;

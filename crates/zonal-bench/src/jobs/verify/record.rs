@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_in_a_row_cost_one_entry_in_whatever_order_they_come() {
+    fn consecutive_blocks_take_one_entry_in_any_order() {
         let mut recorder = recorder(&Arc::default());
         // Two batches, each in reverse order, as a worker receives them.
         for n in [3, 2, 1, 0, 7, 6, 5, 4] {

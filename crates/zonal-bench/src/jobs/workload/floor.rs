@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn rate_below_its_bound_is_told_after_settling_and_one_window() {
+    fn rate_below_its_minimum_fails_after_settling_and_one_window() {
         assert_eq!(run(floor(1000, 0, SECOND), |_| 10), Ok(()));
         let slow = TooSlow { dir: Dir::Write, unit: RateUnit::Bytes, wanted: 1001, found: 1000 };
         assert_eq!(run(floor(1001, 0, SECOND), |_| 10), Err((30, slow)));

@@ -250,7 +250,7 @@ fn sequential_write_goes_from_zone_to_zone_within_capacity() {
 }
 
 #[test]
-fn sequential_write_goes_on_at_the_pointer_and_resets_a_full_zone() {
+fn sequential_write_resumes_at_the_write_pointer_and_resets_a_full_zone() {
     let mut bench = Bench::on(
         &options(),
         Ordering::BySubmission,
@@ -300,7 +300,7 @@ fn reset_waits_for_writes_in_flight() {
 }
 
 #[test]
-fn random_write_goes_to_the_pointer_of_the_zone_drawn() {
+fn random_write_lands_at_the_write_pointer_of_the_chosen_zone() {
     let job = "--rw=randwrite --zonemode=zbd --offset=1z --size=7z --norandommap --io_size=200k";
     let mut bench = Bench::new(&options(), Ordering::BySubmission, job);
     bench.run(0, 50);
@@ -534,7 +534,7 @@ fn place_is_held_until_the_write_is_submitted() {
 }
 
 #[test]
-fn workers_whose_ranges_do_not_meet_are_alone() {
+fn workers_with_disjoint_ranges_are_exclusive() {
     let device = Emulated::new("null", &options(), Null).unwrap();
     let alone = |job: &str| {
         let jobs =
@@ -594,7 +594,7 @@ fn worker_without_a_zone_waits_for_others_and_ends_when_nobody_moves() {
 }
 
 #[test]
-fn fsync_comes_after_every_nth_write() {
+fn fsync_follows_every_nth_write() {
     let mut bench = Bench::new(
         &options(),
         Ordering::BySubmission,
@@ -604,7 +604,7 @@ fn fsync_comes_after_every_nth_write() {
 }
 
 #[test]
-fn amount_of_its_own_goes_over_the_range_again() {
+fn io_size_beyond_size_repeats_the_range() {
     let job = "--rw=read --size=16k --io_size=40k --offset=4k";
     let mut bench = Bench::new(&options(), Ordering::BySubmission, job);
     assert_eq!(bench.run(0, 100).log(), "r0.1-4 over");

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn ending_before_the_one_seen_last_goes_to_its_own_bucket() {
+    fn out_of_order_completion_is_counted_in_its_own_bucket() {
         let series = recorded([(0, 10), (500_000, 20), (100, 30)]);
         let ios: Vec<u64> = series.iter().map(|(_, bucket)| bucket.ios).collect();
         assert_eq!((ios[0], ios[ios.len() - 1], series.ios()), (2, 1, 3));

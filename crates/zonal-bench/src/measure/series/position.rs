@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn bucket_tells_the_ends_and_the_last_place() {
+    fn bucket_has_min_max_and_last_position() {
         let mut series = PositionSeries::new(Sector(0)..Sector(1 << 20));
         for (at, sector) in [(1, 5000), (2, 90_000), (3, 10), (4, 7000)] {
             series.record(Nanos(at), Sector(sector));

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_in_a_script_ends_no_script_and_says_the_same() {
+    fn script_json_is_escaped_without_changing_its_value() {
         let hostile = serde_json::json!({ "</script><!--": ["a & b", "]]>\u{2028}"] });
         let text = inert(&hostile.to_string());
         assert!(!text.contains(['<', '>', '&', '\u{2028}']), "{text}");

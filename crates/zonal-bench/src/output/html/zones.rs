@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn list_of_many_ranges_is_cut_and_says_so() {
+    fn long_range_list_is_truncated_with_a_note() {
         let pair = [run(1, ZoneCondition::Full, 100), run(1, ZoneCondition::Empty, 0)];
         let map = ZoneMap { runs: pair.repeat(100) };
         let text = list(&map);

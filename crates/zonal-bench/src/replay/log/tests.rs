@@ -18,7 +18,7 @@ fn plain() -> Log {
 }
 
 #[test]
-fn disk_is_what_the_reserve_leaves() {
+fn disk_size_excludes_the_reserve() {
     let log = plain();
     assert_eq!((log.log_zones, log.reserve_zones, log.disk_blocks), (16, 5, 11 * 64));
 }

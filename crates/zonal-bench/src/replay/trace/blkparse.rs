@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_say_what_a_request_is() {
+    fn flags_determine_the_request_type() {
         let raw = Raw { at: 0, op: TraceOp::Write, fua: false, sector: 223_490, sectors: 8 };
         let of = |op| Ok(Parsed::Record(Raw { op, ..raw }));
         assert_eq!(at_zero("WS 223490 + 8 [kjournald]"), of(TraceOp::Write));

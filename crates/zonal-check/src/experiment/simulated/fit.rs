@@ -313,14 +313,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_are_told_by_their_mean_square_the_worst_and_the_middle() {
+    fn errors_are_summarized_by_rms_worst_and_median() {
         let errors = Errors { all: vec![0.03, -0.04, 0.0, 0.01] };
         assert!((errors.rms() - (0.0026f64 / 4.0).sqrt()).abs() < 1e-12);
         assert_eq!((errors.worst(), errors.median()), ((1, 0.04), 0.01));
     }
 
     #[test]
-    fn values_that_are_fitted_begin_with_what_the_profile_says() {
+    fn fitted_values_start_from_the_profile() {
         let given = vec![("dwell".into(), "0.5".into())];
         let values = start("smr-hdd-30t", &Begin { given, held: vec!["dwell".into()] }).unwrap();
         assert_eq!(values["dwell"], "0.5");

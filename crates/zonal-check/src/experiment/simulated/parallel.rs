@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_come_in_the_order_of_the_items_and_the_first_error_counts() {
+    fn results_keep_item_order_and_the_first_error_is_returned() {
         let items: Vec<u32> = (0..100).collect();
         let doubled = map(&items, |n| Ok(2 * n)).unwrap();
         assert!(doubled.iter().enumerate().all(|(at, n)| *n == 2 * at as u32));

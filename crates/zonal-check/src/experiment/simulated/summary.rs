@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn group_counts_what_is_near_and_names_the_middle() {
+    fn group_counts_near_errors_and_states_the_median() {
         let group = Group { errors: vec![1.0, 7.5, 15.0, 40.0] };
         assert_eq!((group.near(), group.median()), (3, Some(7.5)));
         assert_eq!(group.to_string(), "3 of 4 within 15%, median error 7.5%");

@@ -72,7 +72,7 @@ fn passes(seed: u64, operations: usize, is_twice: bool) -> Counts {
 
 /// Slow: it runs several hosts with random faults.
 #[test]
-fn hosts_of_one_drive_are_told_the_truth() {
+fn hosts_of_one_drive_see_correct_results() {
     let operations = number("ZONAL_OPS").unwrap_or(OPERATIONS as u64) as usize;
     let (first, seeds) = match number("ZONAL_SEED") {
         Some(seed) => (seed, number("ZONAL_SEEDS").unwrap_or(1)),
@@ -88,7 +88,7 @@ fn hosts_of_one_drive_are_told_the_truth() {
 }
 
 #[test]
-fn hosts_of_a_new_seed_are_told_the_truth() {
+fn hosts_with_a_random_seed_see_correct_results() {
     let seed = random();
     println!("seed {seed}");
     passes(seed, OPERATIONS, true);

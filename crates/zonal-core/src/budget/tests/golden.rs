@@ -77,7 +77,7 @@ fn cell(column: &str, event: &str) -> String {
 }
 
 #[test]
-fn every_event_in_every_state_of_a_zone_does_what_the_table_says() {
+fn every_event_in_every_zone_state_matches_the_table() {
     let mut rows = TABLE.lines().filter(|l| !l.starts_with('#')).map(|l| l.split('|').map(str::trim));
     let columns: Vec<&str> = rows.next().unwrap().skip(1).collect();
     assert_eq!(columns, ["-", "-w", "Or", "Or(C)", "O", "X", "O1", "C", "Cw", "Oc", "Ocw"]);

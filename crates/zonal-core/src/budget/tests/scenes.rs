@@ -4,7 +4,7 @@ use super::*;
 use ZoneCondition::{Closed, Empty, ExpOpen, Full, ImpOpen};
 
 #[test]
-fn zones_that_wait_are_served_in_order_as_slots_come_free() {
+fn waiting_zones_are_served_in_order_as_slots_become_free() {
     let mut b = budget(2, 0, Policy::Wait);
     b.write(0);
     b.write(1);
@@ -79,7 +79,7 @@ fn refusal_for_want_of_an_active_slot_names_closed_zones_too() {
 }
 
 #[test]
-fn slot_that_the_failed_one_could_not_use_goes_to_the_next() {
+fn slot_unusable_for_a_failed_waiter_goes_to_the_next() {
     let mut b = budget(3, 3, Policy::Wait);
     b.is_now(1, Closed);
     b.is_now(2, Closed);
@@ -217,7 +217,7 @@ fn policy_fail_fails_at_once_whatever_is_under_way() {
 }
 
 #[test]
-fn class_gets_its_minimum_however_much_others_want() {
+fn class_is_guaranteed_its_minimum_under_contention() {
     let options = Options { minimums: vec![0, 2], ..Options::default() };
     let mut b = Budget::new(Limits { open_max: 3, active_max: 0 }, options).unwrap();
     b.write(0);
@@ -237,7 +237,7 @@ fn class_gets_its_minimum_however_much_others_want() {
 }
 
 #[test]
-fn wait_for_what_only_another_class_may_have_fails_while_that_class_writes() {
+fn wait_for_a_slot_of_another_class_fails_while_that_class_writes() {
     let options = Options { minimums: vec![0, 1], ..Options::default() };
     let mut b = Budget::new(Limits { open_max: 2, active_max: 0 }, options).unwrap();
     b.write(0);
@@ -289,7 +289,7 @@ fn zones_found_open_at_the_start_count_even_beyond_the_limit() {
 }
 
 #[test]
-fn without_limits_everybody_gets_what_they_want() {
+fn all_writers_are_granted_without_limits() {
     let mut b = budget(0, 0, Policy::Fail);
     for zone in 0..1000 {
         b.write(zone);

@@ -142,12 +142,12 @@ fn compare_with_table(personality: Personality, table: &str) {
 }
 
 #[test]
-fn every_event_in_every_condition_does_what_zns_says() {
+fn every_event_in_every_condition_follows_zns() {
     compare_with_table(Personality::Zns, ZNS_TABLE);
 }
 
 #[test]
-fn every_event_in_every_condition_does_what_zbc_says() {
+fn every_event_in_every_condition_follows_zbc() {
     compare_with_table(Personality::Zbc, ZBC_TABLE);
 }
 

@@ -30,7 +30,7 @@ fn h16_full_is_checked_before_the_pointer_moves() {
 }
 
 #[test]
-fn h36_reset_all_keeps_what_cannot_be_reset() {
+fn h36_reset_all_skips_zones_that_cannot_be_reset() {
     for condition in ZoneCondition::ALL {
         let before = state(condition, 0);
         let outcome = step(Personality::Zns, 16, before, ZoneEvent::Reset);

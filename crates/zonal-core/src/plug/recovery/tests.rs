@@ -46,7 +46,7 @@ fn word(decision: Decision) -> &'static str {
 }
 
 #[test]
-fn every_failed_write_at_every_pointer_is_decided_as_the_table_says() {
+fn every_failed_write_at_every_pointer_matches_the_table() {
     let mut lines = TABLE.lines().filter(|l| !l.starts_with('#'));
     let cells = |line: &'static str| line.split('|').map(str::trim).collect::<Vec<_>>();
     assert_eq!(cells(lines.next().unwrap())[1..], POSITIONS.map(|p| p.0));
@@ -108,7 +108,7 @@ fn every_error_of_a_device_is_of_one_class() {
 
 /// Error classes agree with [`DeviceError::is_uncertain`].
 #[test]
-fn classes_agree_with_what_errors_say_of_themselves() {
+fn error_classes_match_the_predicates_of_device_errors() {
     for error in DeviceError::all() {
         assert_eq!(ErrorClass::of(error).may_have_been_written(), error.is_uncertain(), "{error}");
         assert_eq!(ErrorClass::of(error) == ErrorClass::Unknown, error.may_execute_late(), "{error}");
@@ -184,7 +184,7 @@ fn covered_write_that_is_lost_leaves_no_hole() {
 }
 
 #[test]
-fn native_appends_are_told_apart_by_counting() {
+fn failed_native_appends_are_resolved_by_counting_sectors() {
     let (maybe, medium) = (DeviceError::Aborted, DeviceError::Medium);
     // 24 sectors were issued from 0 on. Writes that did not fail were acknowledged.
     let one = [append(8, 8, maybe)];

@@ -175,19 +175,19 @@ fn finds(flow: fn(), canary: Canary) -> bool {
 }
 
 #[test]
-fn thread_whose_unit_completes_is_told() {
+fn completed_unit_wakes_its_waiting_thread() {
     explore(units);
     assert!(finds(units, Canary::Unwatched) && finds(units, Canary::Unheard));
 }
 
 #[test]
-fn thread_that_waits_for_a_step_is_told_of_its_end() {
+fn thread_waiting_for_a_step_is_woken_at_its_end() {
     explore(steps);
     assert!(finds(steps, Canary::Unheard));
 }
 
 #[test]
-fn thread_is_told_of_a_tail_put_back_without_the_core() {
+fn thread_is_woken_for_a_tail_put_back_without_the_core_lock() {
     explore(tails);
     assert!(finds(tails, Canary::Unlooked) && finds(tails, Canary::Unheard));
 }

@@ -35,7 +35,7 @@ fn answered(credits: &mut Credits, ticket: Ticket) -> Reservation {
 }
 
 #[test]
-fn reservation_takes_from_both_and_gives_back_what_is_left() {
+fn reservation_draws_extents_and_blocks_and_returns_the_rest() {
     let mut credits = credits(100, 50);
     let mut reservation = granted(credits.reserve(need(20, 22), Urgency::Wait));
     assert_eq!(credits.user(), need(80, 28));
@@ -62,7 +62,7 @@ fn part_of_a_reservation_is_one_of_its_own() {
 }
 
 #[test]
-fn writer_short_of_extents_is_told_at_once() {
+fn reservation_short_of_extents_fails_at_once() {
     let mut credits = credits(10, 100);
     assert_eq!(credits.reserve(need(11, 12), Urgency::Wait), Err(Refusal::NoSpace));
     assert_eq!(credits.reserve(need(11, 12), Urgency::NoWait), Err(Refusal::NoSpace));
@@ -72,7 +72,7 @@ fn writer_short_of_extents_is_told_at_once() {
 }
 
 #[test]
-fn writer_that_would_rather_not_wait_is_told_so_behind_others_and_short_of_blocks() {
+fn nowait_reservation_fails_behind_waiters_or_short_of_blocks() {
     let mut credits = credits(100, 10);
     assert_eq!(credits.reserve(need(1, 11), Urgency::NoWait), Err(Refusal::WouldWait));
     let first = queued(&mut credits, need(1, 11));
@@ -99,7 +99,7 @@ fn freed_extents_return_at_once_and_blocks_with_the_reset() {
 }
 
 #[test]
-fn greedy_writer_takes_what_is_left_if_that_is_anything() {
+fn greedy_reservation_takes_the_remainder_if_any() {
     let cost = Cost { unit_blocks: 11, slack: 2 };
     let mut credits = credits(25, 100);
     let reservation = granted(credits.reserve_greedily(30, cost, Urgency::Wait));
@@ -118,7 +118,7 @@ fn cost_has_a_header_for_each_unit_begun() {
 }
 
 #[test]
-fn abandoned_ticket_gives_back_what_it_held_and_lets_the_next_on() {
+fn abandoned_ticket_returns_its_credits_and_admits_the_next() {
     let mut credits = credits(100, 10);
     let (big, small) = (queued(&mut credits, need(11, 11)), queued(&mut credits, need(5, 5)));
     assert_eq!(credits.user(), need(84, 10));
@@ -145,7 +145,7 @@ fn lost_blocks_are_the_users_first_then_the_pools_then_owed() {
 }
 
 #[test]
-fn space_that_comes_back_fills_the_pools_first() {
+fn freed_space_refills_the_pools_first() {
     let mut credits = credits(10, 10);
     let mut copy = granted(credits.reserve(need(8, 9), Urgency::Gc));
     credits.spend(&mut copy, need(8, 9)).unwrap();

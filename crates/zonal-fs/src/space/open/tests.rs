@@ -33,7 +33,7 @@ fn order(open: &OpenZones) -> Vec<u32> {
 use Lifetime::{Extreme, Long, Medium, NotSet, Short};
 
 #[test]
-fn file_comes_back_to_its_zone_whatever_the_lifetimes() {
+fn cached_zone_is_chosen_regardless_of_lifetime() {
     let mut open = opened(4, &[Short, Long]);
     let own = open.get(ZoneIndex(1)).unwrap().opened;
     let request = PlacementRequest::User { cached: Some(own), hint: Short, packing: Packing::Tight };
@@ -79,7 +79,7 @@ fn scores_are_those_of_the_table() {
 }
 
 #[test]
-fn file_that_is_done_goes_where_the_last_one_went() {
+fn tight_placement_reuses_the_last_zone_of_a_fitting_lifetime() {
     let mut open = opened(8, &[NotSet, NotSet, Extreme]);
     assert_eq!(zone(open.choose(tight(NotSet), PLENTY)), 1);
     assert_eq!(zone(open.choose(tight(NotSet), PLENTY)), 1);
@@ -156,7 +156,7 @@ fn collectors_zone_is_not_a_files_even_if_it_remembers_it() {
 }
 
 #[test]
-fn files_that_come_back_are_counted_per_opening() {
+fn returning_files_are_counted_per_zone_opening() {
     let mut open = opened(4, &[NotSet]);
     let own = open.get(ZoneIndex(0)).unwrap().opened;
     open.join(own);
@@ -170,7 +170,7 @@ fn files_that_come_back_are_counted_per_opening() {
 }
 
 #[test]
-fn limit_is_the_option_within_what_device_and_drive_allow() {
+fn open_limit_is_the_option_capped_by_device_and_zone_count() {
     let limit = |option, device, zones| open_limit(OpenLimits { option, device, zones });
     assert_eq!(limit(None, None, 112_000), Ok(128));
     assert_eq!(limit(None, Some(14), 904), Ok(14));

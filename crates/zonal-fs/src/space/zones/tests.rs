@@ -45,7 +45,7 @@ fn full_zone_with_a_write_in_flight_becomes_a_victim_when_it_ends() {
 }
 
 #[test]
-fn zone_whose_writes_all_failed_is_dead_and_waits_for_no_commit() {
+fn zone_with_only_failed_writes_is_dead_without_a_commit() {
     let mut book = empty(2);
     let zone = fill(&mut book, 0);
     assert_eq!(state(&book, 0), ZoneState::Dead);
@@ -110,7 +110,7 @@ fn victim_is_the_zone_with_the_fewest_live_blocks() {
 }
 
 #[test]
-fn h71_zone_whose_copies_take_all_that_it_has_is_not_collected() {
+fn h71_zone_that_would_gain_no_space_is_not_collected() {
     let mut book = empty(1);
     let zone = fill(&mut book, 90);
     // For 88 live blocks, the copies need 88 blocks, ten headers, and two blocks where a target
@@ -144,7 +144,7 @@ fn data_packed_closer_than_was_reckoned_are_no_corruption() {
 }
 
 #[test]
-fn resets_go_on_from_what_the_mount_knew() {
+fn reset_count_continues_from_its_value_at_mount() {
     let mut book = empty(1);
     book.set_resets(ZoneIndex(0), 7).unwrap();
     let zone = fill(&mut book, 0);
@@ -165,7 +165,7 @@ fn zone_closed_early_is_a_victim_for_the_blocks_it_gave_up() {
 }
 
 #[test]
-fn lost_zone_takes_its_blocks_along_and_those_freed_do_not_come_back() {
+fn lost_zone_reduces_capacity_and_its_freed_blocks_stay_unavailable() {
     let mut book = empty(2);
     let zone = fill(&mut book, 50);
     assert_eq!(book.lose(zone, Lost::ReadOnly), Ok(Need { extents: 40, available: 0 }));
@@ -195,7 +195,7 @@ fn call_in_the_wrong_state_errs_and_changes_nothing() {
 }
 
 #[test]
-fn more_than_there_is_errs_and_changes_nothing() {
+fn overallocation_and_overuse_fail_without_changes() {
     let mut book = empty(1);
     let zone = book.take_free(ZoneOrder::LowestIndex).unwrap();
     book.allocate(zone, 20).unwrap();
@@ -262,7 +262,7 @@ fn h75_blocks_freed_in_an_open_zone_count_when_it_turns_full() {
 }
 
 #[test]
-fn h75_open_zone_whose_blocks_are_all_freed_is_not_reset() {
+fn h75_open_zone_with_only_freed_blocks_is_not_reset() {
     let mut book = empty(2);
     let zone = book.take_free(ZoneOrder::LowestIndex).unwrap();
     book.allocate(zone, 50).unwrap();
@@ -320,7 +320,7 @@ fn round_robin_opens_the_next_zone_and_begins_again() {
 }
 
 #[test]
-fn mount_tells_states_by_pointer_and_live_blocks() {
+fn mount_derives_zone_states_from_pointers_and_live_blocks() {
     let found = [
         ZoneAtMount::Reserved,
         data(ZoneCondition::Empty, 0, 0),

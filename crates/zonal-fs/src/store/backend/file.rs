@@ -190,7 +190,7 @@ mod tests {
     const UUID: Uuid = [7; 16];
 
     #[test]
-    fn file_that_is_there_is_not_replaced() {
+    fn existing_file_is_not_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("rows");
         std::fs::write(&path, b"precious").unwrap();

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_seen_and_nothing_below_changes() {
+    fn overlay_shows_writes_and_leaves_the_base_unchanged() {
         let below = Memory::new();
         below.set_len(20_000).unwrap();
         below.write(0, &[1; 20_000]).unwrap();
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cut_off_comes_back_as_zeroes() {
+    fn truncated_data_reads_back_as_zeroes() {
         let below = Memory::new();
         below.set_len(10_000).unwrap();
         below.write(0, &[1; 10_000]).unwrap();

@@ -294,7 +294,7 @@ fn asked(usual: u64) -> (u64, u64) {
 }
 
 #[test]
-fn what_was_synced_survives_a_cut_anywhere() {
+fn synced_data_survives_a_power_cut_anywhere() {
     let (cases, first) = asked(40);
     let done = campaign(&SHAPES, first, cases, 4);
     println!("{done:?}");

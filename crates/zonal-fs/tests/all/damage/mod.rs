@@ -274,22 +274,22 @@ fn campaign(name: &str, shape: Shape, (whole, sample): (u64, u64)) {
 }
 
 #[test]
-fn zones_that_are_damaged_are_refused_told_or_right() {
+fn damage_in_zones_causes_no_silent_corruption() {
     campaign("zones", Shape::LOGGED, USUAL);
 }
 
 #[test]
-fn conventional_zones_that_are_damaged_are_refused_told_or_right() {
+fn damage_in_conventional_zones_causes_no_silent_corruption() {
     campaign("conventional zones", Shape::CONVENTIONAL, USUAL);
 }
 
 #[test]
-fn file_beside_that_is_damaged_is_refused_told_or_right() {
+fn damage_in_the_file_beside_causes_no_silent_corruption() {
     campaign("file beside", Shape::BESIDE, USUAL);
 }
 
 #[test]
-fn drives_with_the_fewest_active_zones_that_are_damaged_are_refused_told_or_right() {
+fn damage_on_minimal_drives_causes_no_silent_corruption() {
     campaign("fewest active zones", Shape::FEWEST_ACTIVE, USUAL_FEW);
     campaign("smallest drive, file beside", Shape::SMALLEST, USUAL_FEW);
 }

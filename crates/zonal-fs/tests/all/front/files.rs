@@ -23,7 +23,7 @@ impl Made {
 }
 
 #[test]
-fn count_of_files_follows_what_is_made_and_destroyed() {
+fn file_count_follows_creation_and_deletion() {
     let (made, fs) = Made::new();
     assert_eq!(fs.files().unwrap(), FileCounts { used: 1, free: FILES_END - 2 });
     let (first, second) = (file(&fs, b"f"), file(&fs, b"g"));

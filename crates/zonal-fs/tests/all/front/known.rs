@@ -18,7 +18,7 @@ fn fill(fs: &FileSystem, ino: u64) {
 }
 
 #[test]
-fn known_file_without_a_name_goes_when_it_is_forgotten() {
+fn unlinked_known_file_is_freed_when_forgotten() {
     let (made, fs) = Made::new();
     let ino = file(&fs, b"f");
     fill(&fs, ino);
@@ -97,7 +97,7 @@ fn known_directory_is_removed_and_takes_no_names() {
 }
 
 #[test]
-fn known_file_without_a_name_goes_at_the_next_opening() {
+fn unlinked_known_file_is_freed_at_the_next_opening() {
     let (made, fs) = Made::new();
     let found = fs.create_known(&waiter(), ROOT, b"f", &new_file()).unwrap();
     fill(&fs, found.ino);
@@ -183,7 +183,7 @@ fn file_is_made_and_opened_once_by_two_threads() {
 }
 
 #[test]
-fn open_or_create_tells_what_is_in_the_way() {
+fn open_or_create_fails_with_the_matching_error() {
     let (_made, fs) = Made::new();
     let open = |name: &[u8], new: &NewFile| fs.open_or_create(&waiter(), (ROOT, name), new, IfThere::Open);
     let directory = NewFile::new(FileKind::Directory, 0o755);

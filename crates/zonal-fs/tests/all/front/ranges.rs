@@ -26,7 +26,7 @@ fn data(fs: &FileSystem, ino: u64) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn data_in_memory_is_data_and_joins_what_is_on_the_drive() {
+fn seek_treats_buffered_blocks_as_data() {
     let (_made, fs) = Made::new();
     let ino = file(&fs, b"f");
     write(&fs, ino, 10, 3);
@@ -121,7 +121,7 @@ fn zeroes_after_the_end_make_a_file_longer_if_asked() {
 }
 
 #[test]
-fn copy_keeps_holes_and_frees_what_they_replace() {
+fn copy_range_preserves_holes_and_frees_replaced_blocks() {
     let (made, fs) = Made::new();
     let (source, target) = (file(&fs, b"s"), file(&fs, b"t"));
     write(&fs, source, 2, 300);
@@ -147,7 +147,7 @@ fn copy_keeps_holes_and_frees_what_they_replace() {
 }
 
 #[test]
-fn copy_that_cannot_be_made_says_why_and_changes_nothing() {
+fn copy_range_errors_leave_the_target_unchanged() {
     let (_made, fs) = Made::new();
     let (source, target) = (file(&fs, b"s"), file(&fs, b"t"));
     write(&fs, source, 0, 10);
@@ -167,7 +167,7 @@ fn copy_that_cannot_be_made_says_why_and_changes_nothing() {
 }
 
 #[test]
-fn copy_without_room_returns_what_is_there() {
+fn copy_range_without_enough_space_is_short() {
     let (_made, fs) = Made::new();
     let (source, target) = (file(&fs, b"s"), file(&fs, b"t"));
     let room = fs.usage().free;

@@ -11,7 +11,7 @@ use zonal_fs::{Changes, FileSystem, FsError, NewFile, Payload, ROOT, Rename, Tar
 type Ends = fn(&FileSystem, u64) -> Result<(), FsError>;
 
 #[test]
-fn file_whose_rows_cannot_be_read_keeps_its_name() {
+fn file_with_unreadable_rows_keeps_its_name() {
     let calls: [(&str, Ends); 3] = [
         ("rename", |fs, _| fs.rename(&waiter(), (ROOT, b"a"), (ROOT, b"b"), Rename::Replace)),
         ("unlink", |fs, _| fs.unlink(&waiter(), ROOT, b"b")),
@@ -59,7 +59,7 @@ fn file_without_data_is_neither_read_nor_written() {
 }
 
 #[test]
-fn name_that_is_too_long_is_said_to_be_so_by_every_call() {
+fn every_call_refuses_too_long_names() {
     let (_made, fs) = Made::new();
     file(&fs, b"a");
     let (waiter, long) = (waiter(), [b'n'; 256]);
@@ -76,7 +76,7 @@ fn name_that_is_too_long_is_said_to_be_so_by_every_call() {
 }
 
 #[test]
-fn mode_has_permissions_only_and_lifetime_is_one_that_there_is() {
+fn mode_is_masked_to_permissions_and_unknown_lifetimes_are_refused() {
     let (_made, fs) = Made::new();
     let ino = fs.create(&waiter(), ROOT, b"a", &NewFile::new(FileKind::File, 0o107_644)).unwrap();
     assert_eq!(fs.attributes(ino).unwrap().mode, 0o7644);

@@ -131,7 +131,7 @@ fn write_of_nothing_changes_nothing() {
 }
 
 #[test]
-fn kernel_that_keeps_the_time_of_the_change_says_it() {
+fn ctime_supplied_by_the_kernel_is_used() {
     let (_made, fs) = Made::new();
     let ino = file(&fs, b"f");
     let changes = Changes { mtime: Some(SetTime::At(3)), ctime: Some(SetTime::At(4)), ..Changes::default() };

@@ -7,7 +7,7 @@ use std::sync::Barrier;
 use zonal_fs::{ATTRIBUTE_MAX, FsError, SetXattr};
 
 #[test]
-fn attribute_is_created_once_and_replaced_if_there() {
+fn set_xattr_obeys_create_and_replace() {
     let (_made, fs) = Made::new();
     let (waiter, ino) = (waiter(), file(&fs, b"f"));
     let set = |name: &[u8], value: &[u8], when| fs.set_xattr_if(&waiter, ino, (name, value), when);

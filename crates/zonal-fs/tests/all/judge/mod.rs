@@ -242,7 +242,7 @@ fn with_hosts(mut compare: impl FnMut(&mut Host)) {
 }
 
 #[test]
-fn random_calls_do_what_they_do_on_the_host() {
+fn random_calls_behave_as_on_host_file_systems() {
     let (cases, first) = (number("ZONAL_CASES", 8), number("ZONAL_SEED", 1));
     with_hosts(|host| {
         for seed in first..first + cases {

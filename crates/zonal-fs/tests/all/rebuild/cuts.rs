@@ -63,7 +63,7 @@ fn file_beside_that_was_not_finished_is_made_anew() {
 }
 
 #[test]
-fn what_no_commit_knew_counts_no_more_once_it_was_opened_again() {
+fn rebuild_ignores_uncommitted_data_of_an_earlier_session() {
     let mut rig = Rig::new(Where::Logged, 50);
     let fs = rig.open();
     let kept = file(&fs, "kept", &bytes(1, 10 * BLOCK));

@@ -83,7 +83,7 @@ fn another(rig: &Rig, path: &str, data: &[u8]) {
 }
 
 #[test]
-fn torn_unit_is_left_out_and_what_lies_behind_it_is_found() {
+fn torn_unit_is_skipped_and_later_units_are_found() {
     for torn in [1, 3, 5] {
         let rig = one_file(10);
         append(&rig, DATA, &unit(900, 6, |header| header.begun = begun(&rig))[..torn * BLOCK]);
@@ -128,7 +128,7 @@ fn unit_in_a_file_is_data_and_nothing_else() {
 }
 
 #[test]
-fn damaged_data_is_told_to_its_readers_and_damaged_headers_cost_their_units() {
+fn damaged_data_fails_reads_and_damaged_headers_lose_their_units() {
     let rig = one_file(14);
     another(&rig, "g", &bytes(2, 6 * BLOCK));
     // Units of 8 blocks, the first with blocks 0 to 6 of the first file.
@@ -282,7 +282,7 @@ fn metadata_of_a_later_version_are_left_alone() {
 }
 
 #[test]
-fn blocks_that_cannot_be_read_are_counted_and_cost_what_they_had() {
+fn unreadable_blocks_are_counted_and_only_their_data_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let rows = dir.path().join("rows");
     let ram = crate::common::device("ram:size=6M,zone_size=256K,zone_nr_conv=0,blocksize=4096");

@@ -178,7 +178,7 @@ fn path_that_another_file_has_now_leads_to_lost_and_found() {
 }
 
 #[test]
-fn file_that_was_only_deleted_comes_back_and_one_that_was_cut_is_as_long_as_at_its_last_write() {
+fn rebuild_restores_deleted_files_and_sizes_as_of_the_last_write() {
     let rig = Rig::new(Where::Conventional, 4);
     let fs = rig.open();
     let waiter = waiter();

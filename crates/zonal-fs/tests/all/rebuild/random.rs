@@ -88,7 +88,7 @@ fn case(seed: u64) -> u64 {
 }
 
 #[test]
-fn whatever_happened_all_files_are_there_with_their_bytes() {
+fn rebuild_after_random_steps_recovers_the_data_of_all_files() {
     let cases = std::env::var("ZONAL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(12);
     let first = std::env::var("ZONAL_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let victims: u64 = (first..first + cases).map(case).sum();
@@ -97,7 +97,7 @@ fn whatever_happened_all_files_are_there_with_their_bytes() {
 
 /// Copies that are sent after a write of the same blocks, which they do not contain.
 #[test]
-fn copy_that_is_later_than_what_took_its_place_does_not_count() {
+fn rebuild_prefers_newer_writes_over_later_gc_copies() {
     let dir = tempfile::tempdir().unwrap();
     for turn in 0..24 {
         let device =

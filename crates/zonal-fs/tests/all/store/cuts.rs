@@ -293,17 +293,17 @@ fn cuts(place: StorePlace) {
 }
 
 #[test]
-fn file_beside_cut_anywhere_keeps_what_was_committed() {
+fn file_beside_cut_anywhere_keeps_committed_rows() {
     cuts(StorePlace::File);
 }
 
 #[test]
-fn conventional_zones_cut_anywhere_keep_what_was_committed() {
+fn conventional_zones_cut_anywhere_keep_committed_rows() {
     cuts(StorePlace::Conventional);
 }
 
 #[test]
-fn zones_cut_anywhere_keep_what_was_committed() {
+fn zones_cut_anywhere_keep_committed_rows() {
     cuts(StorePlace::Zones);
 }
 

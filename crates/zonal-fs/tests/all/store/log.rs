@@ -187,7 +187,7 @@ fn full_pieces_go_on_in_free_zones_and_stay_readable() {
 }
 
 #[test]
-fn log_takes_empty_zones_until_there_are_none() {
+fn log_grows_until_no_empty_zone_is_left() {
     let device = ram_with(9, "");
     let store = create(drive(device.clone()), all(2)).unwrap();
     let pages = fill_pages(&store);
@@ -239,7 +239,7 @@ fn faulty() -> (Arc<Fault>, Store, Vec<u8>) {
 }
 
 #[test]
-fn write_that_fails_goes_to_another_zone_and_its_zone_is_used_again() {
+fn failed_write_goes_to_another_zone_and_its_zone_is_reused() {
     for effect in [
         Effect::Refuse(DeviceError::Medium),
         Effect::Fail(DeviceError::Medium),
@@ -334,7 +334,7 @@ fn zone_that_becomes_read_only_is_evacuated_and_may_go_offline() {
 }
 
 #[test]
-fn zone_that_goes_offline_costs_its_own_pages_and_no_others() {
+fn offline_zone_loses_only_its_own_pages() {
     let (fault, log, mut model) = faulty();
     fault.degrade(ZoneIndex(3), Degraded::Offline).unwrap();
     rewrite(&log, &mut model);
@@ -350,7 +350,7 @@ fn zone_that_goes_offline_costs_its_own_pages_and_no_others() {
 }
 
 #[test]
-fn log_whose_newest_zone_went_offline_is_not_opened_as_it_was_before() {
+fn log_with_an_offline_newest_zone_is_not_opened_in_an_older_state() {
     let fault = Arc::new(Fault::new(ram(6), Plan::default()));
     let device: Arc<dyn Device> = fault.clone();
     let log = created(&device, 6);
@@ -535,7 +535,7 @@ fn log_with_a_damaged_head_in_its_midst_is_refused() {
 }
 
 #[test]
-fn h74_zone_is_reset_after_the_flush_of_what_took_its_pages() {
+fn h74_zone_is_reset_only_after_its_moved_pages_are_flushed() {
     let watched = Arc::new(Watched::new(ram_with(5, "")));
     let device: Arc<dyn Device> = watched.clone();
     let log = created(&device, 5);
@@ -558,7 +558,7 @@ fn h74_zone_is_reset_after_the_flush_of_what_took_its_pages() {
 }
 
 #[test]
-fn canary_judge_of_damaged_logs_tells_states_apart() {
+fn canary_judge_of_damaged_logs_distinguishes_states() {
     let (bytes, states) = well_used();
     let (last, before) = states.split_last().unwrap();
     assert_eq!(judge(&bytes, std::slice::from_ref(last)), Ok(()));

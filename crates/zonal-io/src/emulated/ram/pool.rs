@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_in_use_do_not_overlap_and_come_back() {
+    fn chunks_in_use_do_not_overlap_and_are_recycled() {
         const N: usize = 3 * HUGE_PAGE / CHUNK;
         let pool = Pool::new();
         let first: HashSet<_> = (0..N).map(|_| pool.take()).collect();

@@ -127,7 +127,7 @@ fn delay_implies_poll_and_gives_the_deadline() {
 }
 
 #[test]
-fn poll_beyond_its_budget_asks_to_come_back_at_once() {
+fn poll_over_budget_requests_an_immediate_poll() {
     let d = null(&polled(small()));
     for i in 0..5 {
         pending(&d, 0, command(Op::Read, 64, 8), i);
@@ -139,7 +139,7 @@ fn poll_beyond_its_budget_asks_to_come_back_at_once() {
 }
 
 #[test]
-fn wait_returns_for_news_and_not_for_what_was_seen() {
+fn wait_returns_early_only_for_commands_no_poll_has_seen() {
     let d = null(&EmulatedOptions { completion_nsec: 1_000_000_000, ..small() });
     pending(&d, 0, command(Op::Read, 64, 8), 1);
     let long = Duration::from_secs(60);

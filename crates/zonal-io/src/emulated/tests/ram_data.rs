@@ -14,7 +14,7 @@ fn large() -> EmulatedOptions {
 }
 
 #[test]
-fn read_returns_what_was_written_and_zeroes_above_the_pointer() {
+fn read_returns_written_data_and_zeroes_above_the_write_pointer() {
     let d = ram(&small());
     write_filled(&d, 64, 4, 1).unwrap();
     write_filled(&d, 68, 4, 2).unwrap();

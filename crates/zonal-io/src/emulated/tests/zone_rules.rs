@@ -75,7 +75,7 @@ fn commands_that_are_wrong_in_themselves_are_refused_before_the_zone_is_asked() 
 }
 
 #[test]
-fn device_without_append_or_write_zeroes_says_so() {
+fn missing_append_and_write_zeroes_are_reported_as_unsupported() {
     let options = EmulatedOptions { zone_append_max_sectors: 0, write_zeroes_max_sectors: 0, ..small() };
     let d = null(&options);
     assert_eq!((d.info().append_sectors_max, d.info().write_zeroes_sectors_max), (0, 0));

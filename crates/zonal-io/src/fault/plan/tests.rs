@@ -29,7 +29,7 @@ fn complains(text: &str, line: usize, column: usize, about: &str) {
 }
 
 #[test]
-fn every_fault_is_read_with_what_belongs_to_it() {
+fn every_fault_is_parsed_with_its_parameters() {
     let ms = |n: u64| Nanos(n * 1_000_000);
     let cases = [
         ("fault = 'refuse'", Effect::Refuse(DeviceError::Medium)),
@@ -134,7 +134,7 @@ fn every_kind_has_a_rate() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_its_place() {
+fn plan_errors_name_line_and_column() {
     complains("seed = ", 1, 8, "string");
     complains("seed = -1", 1, 8, "between 0 and");
     complains("seed = 'x'", 1, 8, "has to be a whole number, not string");

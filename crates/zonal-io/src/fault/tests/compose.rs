@@ -46,7 +46,7 @@ fn name_gives_plan_seed_and_rates() {
 }
 
 #[test]
-fn name_that_does_not_lead_to_a_plan_says_why() {
+fn errors_in_fault_names_and_plans_are_explained() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("plan.toml");
     std::fs::write(&file, "seed = 1\n[[rule]]\nfault = 'tron'").unwrap();
@@ -96,7 +96,7 @@ fn filled(sectors: u32, fill: u8) -> IoBuf {
 }
 
 #[test]
-fn volume_over_faults_ends_every_request_once_and_keeps_what_it_acknowledged() {
+fn volume_over_faults_ends_each_request_once_and_keeps_acknowledged_data() {
     let plan = Plan::parse(
         "seed = 11\n[rates]\nmedium = 0.05\ntorn = 0.05\nfailed = 0.05\nbusy = 0.2\nattention = 0.05\n\
          [[rule]]\non = 'writes'\nfault = 'delay'\ntime = 50",
@@ -143,7 +143,7 @@ fn volume_over_faults_ends_every_request_once_and_keeps_what_it_acknowledged() {
 }
 
 #[test]
-fn volume_whose_write_is_torn_goes_on_behind_the_garbage() {
+fn volume_continues_after_the_garbage_of_a_torn_write() {
     let torn = Rule::new(Effect::Torn { blocks: Some(1), error: DeviceError::Medium });
     let device = Arc::new(faulty(torn.on(Ops::WRITES).nth(2)));
     let (volume, ends, channel) = volume(device.clone(), WriteMode::PerZone);
@@ -162,7 +162,7 @@ fn volume_whose_write_is_torn_goes_on_behind_the_garbage() {
 }
 
 #[test]
-fn volume_survives_power_that_comes_back() {
+fn volume_continues_after_power_is_restored() {
     let device = Arc::new(Fault::new(ram(&polled()), Plan::default()));
     let (volume, ends, channel) = volume(device.clone(), WriteMode::PerZone);
     let submit = |token: u64| {
@@ -187,7 +187,7 @@ fn volume_survives_power_that_comes_back() {
 }
 
 #[test]
-fn image_under_faults_keeps_what_was_acknowledged() {
+fn image_under_faults_keeps_acknowledged_writes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("disk.img");
     let size = |bytes| Some(bytes);

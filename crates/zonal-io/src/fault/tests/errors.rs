@@ -116,7 +116,7 @@ fn busy_queue_leaves_the_command_with_the_host_and_uncounted() {
 }
 
 #[test]
-fn rule_that_comes_second_has_its_turn_later() {
+fn second_rule_applies_once_the_first_is_exhausted() {
     let device = faulty(refuse(DeviceError::Medium).times(1));
     let second = device.inject(refuse(DeviceError::Aborted).times(1));
     assert_eq!(write(&device, START, 2, 1), Err(DeviceError::Medium));
@@ -164,7 +164,7 @@ fn unit_attention_on_one_of_several_writes_misplaces_those_behind_it() {
 }
 
 #[test]
-fn what_the_plan_hides_is_unknown_and_not_announced() {
+fn features_hidden_by_the_plan_are_unsupported_and_not_announced() {
     let plan = Plan { without_append: true, without_write_zeroes: true, ..Plan::default() };
     let device = Fault::new(ram(&options()), plan);
     assert_eq!((device.info().append_sectors_max, device.info().write_zeroes_sectors_max), (0, 0));

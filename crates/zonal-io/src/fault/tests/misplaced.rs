@@ -74,7 +74,7 @@ fn lost_write_is_acknowledged_and_stores_nothing() {
 
 /// Memory is cleared by a reset, a file is not.
 #[test]
-fn lost_write_of_a_used_zone_leaves_what_the_device_kept_of_it() {
+fn lost_write_to_a_reused_zone_leaves_the_retained_data() {
     for (name, inner) in each() {
         let device = Fault::new(inner, Plan::of(1, [once(Effect::Lost, 2)]));
         assert_eq!(write(&device, START, 8, 1), Ok(()));
@@ -226,7 +226,7 @@ fn closed_image_is_the_same_when_it_is_opened_again() {
 }
 
 #[test]
-fn device_that_cannot_misplace_writes_says_so() {
+fn lost_and_misdirected_faults_need_device_support() {
     for (name, fault) in [
         ("fault:lost=0.1+null:size=1M,zone_size=64k", "`lost`"),
         ("fault:misdirected=0.1+fault+null:size=1M,zone_size=64k", "`misdirected`"),

@@ -19,7 +19,7 @@ fn delayed_commands_of_an_inline_device_are_in_flight_together() {
 }
 
 #[test]
-fn delay_goes_together_with_another_fault() {
+fn delay_combines_with_another_fault() {
     let device = faulty(Rule::new(Effect::Delay(Nanos(100))));
     device.inject(refuse(DeviceError::Medium).nth(2));
     let mut host = Host::new(&device);
@@ -107,7 +107,7 @@ fn window_that_does_not_fill_opens_after_its_time() {
 }
 
 #[test]
-fn poll_that_opens_a_window_says_when_its_commands_are_due() {
+fn poll_that_opens_a_reorder_window_returns_the_due_time() {
     let inner = ram(&EmulatedOptions { completion_nsec: 30, ..options() });
     let device = Fault::new(inner, Plan::of(1, [reorder(Reordered::Execution, 4, 100)]));
     let mut host = Host::new(&device);

@@ -47,7 +47,7 @@ fn timed_out_command_was_carried_out_before() {
 }
 
 #[test]
-fn late_command_is_carried_out_after_its_time_with_the_bytes_it_came_with() {
+fn late_command_executes_after_its_delay_with_its_original_data() {
     for device in both(late(Late::After(Nanos(50)))) {
         timed_out_append(&device);
         let host = Host::new(&device);
@@ -118,7 +118,7 @@ fn command_carried_out_while_it_is_settled_is_over_when_it_is() {
 }
 
 #[test]
-fn settling_takes_its_time_and_what_is_late_may_come_meanwhile() {
+fn late_command_may_execute_while_its_zone_settles() {
     let plan = Plan { settling: Settling::After(Nanos(40)), ..Plan::of(1, [late(Late::After(Nanos(20)))]) };
     let device = Fault::new(ram(&options()), plan);
     timed_out_append(&device);

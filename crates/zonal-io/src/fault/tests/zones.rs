@@ -58,7 +58,7 @@ fn reset_of_all_zones_leaves_fallen_ones_alone() {
 }
 
 #[test]
-fn reset_of_all_zones_gets_through_a_narrow_queue() {
+fn reset_all_completes_with_a_queue_depth_of_one() {
     let inner = ram(&EmulatedOptions { hw_queue_depth: 1, ..polled() });
     let device = Fault::new(inner, Plan::default());
     for zone in 2..8 {

@@ -635,7 +635,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_sync_forgets_what_it_owes_and_still_shows_it() {
+    fn failed_sync_drops_dirty_data_that_reads_still_return() {
         let mut lost = 0;
         for seed in 0..100 {
             let twin = twin(seed);

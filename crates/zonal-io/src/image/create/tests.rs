@@ -51,7 +51,7 @@ fn create_race_has_one_winner() {
 }
 
 #[test]
-fn create_beyond_the_file_system_says_so_and_leaves_nothing() {
+fn creating_a_too_large_image_fails_and_leaves_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("huge");
     // 4 EiB in zones of 1 TiB: more than ext4 and tmpfs support in a file.
@@ -74,7 +74,7 @@ fn create_in_no_directory_names_the_path() {
 }
 
 #[test]
-fn system_errors_are_told_apart() {
+fn system_errors_give_distinct_messages() {
     let header = options(1 << 30, 1 << 20).header().unwrap();
     let describe = |errno: Errno| describe(Path::new("p"), &header, errno.into()).to_string();
     assert!(describe(Errno::NOSPC).contains("p: no space left"));
@@ -106,7 +106,7 @@ fn options_that_do_not_fit_are_refused() {
 }
 
 #[test]
-fn profiles_are_what_they_say() {
+fn image_profiles_have_their_documented_geometry_and_limits() {
     let of = |name: &str| {
         let header = ImageOptions { profile: Some(name.into()), ..Default::default() }.header().unwrap();
         let g = header.geometry;

@@ -205,7 +205,7 @@ fn failed_sync_stands_until_reopen() {
 }
 
 #[test]
-fn data_whose_sync_failed_is_not_there_for_the_next_opener() {
+fn data_of_a_failed_sync_is_absent_after_reopening() {
     let backing = backing();
     let device = open(&backing);
     assert_eq!(write(&device, 2 * ZONE, 8, 1), DONE);
@@ -431,7 +431,7 @@ fn space_of_a_reset_zone_is_not_given_back_under_new_data() {
 }
 
 #[test]
-fn set_zones_stay_so_after_a_restart_and_are_restored_with_what_they_keep() {
+fn zone_settings_survive_a_restart_and_can_be_restored() {
     let backing = backing();
     let device = open(&backing);
     for (index, sectors) in [(2, 8), (3, 48), (4, 8)] {

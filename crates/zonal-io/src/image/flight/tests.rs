@@ -45,7 +45,7 @@ fn write_lands_only_behind_those_before_it() {
 }
 
 #[test]
-fn zone_is_full_when_the_data_is_there_and_not_before() {
+fn zone_becomes_full_only_once_its_data_has_landed() {
     let (flights, zones) = (WritesInFlight::new(), zones());
     let [a, b] = [16, 16].map(|n| append(&flights, &zones, n));
     let refused = flights.begin(&zones, WriteKind::Append, (ZONE, 0), 1);
@@ -105,7 +105,7 @@ fn transfer_after_reset_waits_for_the_one_before() {
 }
 
 #[test]
-fn finish_over_a_write_in_flight_is_full_up_to_what_landed() {
+fn finish_with_a_write_in_flight_records_only_landed_data() {
     let (flights, zones) = (WritesInFlight::new(), zones());
     let first = append(&flights, &zones, 4);
     flights.end(&zones, &first, answer(1), Ok(()), |_| Ok(()));
@@ -118,7 +118,7 @@ fn finish_over_a_write_in_flight_is_full_up_to_what_landed() {
 }
 
 #[test]
-fn restart_closes_what_is_open_and_empties_what_is_unwritten() {
+fn restart_closes_open_zones_and_empties_unwritten_ones() {
     let (flights, zones) = (WritesInFlight::new(), zones());
     flights.happen(&zones, ZONE, ZoneEvent::Open, |_| {}, |_| Ok(())).unwrap();
     assert_eq!(restarted(&flights, &zones), ZoneState::EMPTY);
@@ -130,7 +130,7 @@ fn restart_closes_what_is_open_and_empties_what_is_unwritten() {
 }
 
 #[test]
-fn state_is_noted_with_what_landed_and_before_it_is_told() {
+fn zone_state_with_landed_writes_is_recorded_before_completion() {
     let (flights, zones) = (WritesInFlight::new(), zones());
     let (first, second) = (append(&flights, &zones, 4), append(&flights, &zones, 4));
     let early = flights.end(&zones, &second, answer(2), Ok(()), |_| panic!("the first has not arrived"));

@@ -321,7 +321,7 @@ fn page_with_an_impossible_number_of_tails_is_damaged() {
 }
 
 #[test]
-fn tails_that_came_before_their_page_are_no_page() {
+fn tails_written_before_their_page_count_as_no_page() {
     let mut bytes = with_tails(6, 3).emit(&CREATION);
     bytes[..PAGE_BYTES].fill(0);
     let found = slots(&bytes, &[0; 2 * PAGE_BYTES]).unwrap();

@@ -150,7 +150,7 @@ fn first_write_after_a_reset_makes_the_reset_durable() {
 }
 
 #[test]
-fn reset_of_what_was_never_durable_costs_no_sync() {
+fn reset_of_never_durable_data_needs_no_sync() {
     let z = zones();
     z.set(3, Closed, 2);
     z.reset(3);
@@ -263,7 +263,7 @@ fn write_after_a_reset_waits_for_a_flush_that_may_still_promise_the_old_bytes() 
 }
 
 #[test]
-fn discard_spares_what_was_written_above_the_bound() {
+fn discard_spares_data_written_above_the_bound() {
     let z = zones();
     // Several zones, because the twin ignores some discards.
     let zones = 3..30;
@@ -350,7 +350,7 @@ fn noting(kept_max: u64) -> (Zones, Discards) {
 }
 
 #[test]
-fn what_exceeds_the_bound_is_given_back_at_once_in_one_call_for_what_touches() {
+fn space_beyond_the_bound_is_discarded_at_once_in_merged_calls() {
     let (z, discards) = noting(12 * 512);
     for zone in 3..6 {
         z.set(zone, Full, 8);
@@ -386,7 +386,7 @@ fn blocks_kept_above_a_rewrite_go_with_its_reset() {
 }
 
 #[test]
-fn give_back_spares_what_is_placed_and_what_is_promised() {
+fn give_back_spares_writes_in_flight_and_non_durable_resets() {
     let (z, discards) = noting(1 << 20);
     for zone in 3..6 {
         z.set(zone, Full, 8);

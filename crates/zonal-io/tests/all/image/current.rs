@@ -156,7 +156,7 @@ fn states_of_another_boot_do_not_count() {
 }
 
 #[test]
-fn copy_in_the_same_boot_has_what_was_flushed() {
+fn image_copied_in_the_same_boot_holds_only_flushed_data() {
     let (dir, path) = create(&small());
     let device = open(&path).unwrap();
     append(&device, 2, &[2]);
@@ -170,7 +170,7 @@ fn copy_in_the_same_boot_has_what_was_flushed() {
 }
 
 #[test]
-fn reader_after_a_kill_sees_what_was_acknowledged() {
+fn reader_after_a_kill_sees_acknowledged_data() {
     let (_dir, path) = create(&small());
     let device = open(&path).unwrap();
     acknowledged(&device);

@@ -119,7 +119,7 @@ impl Backing for OnlyRead {
 }
 
 #[test]
-fn reader_sees_what_a_killed_writer_left_and_writes_nothing() {
+fn reader_sees_data_of_a_killed_writer_and_writes_nothing() {
     let (_dir, path) = create(&small());
     let writer = open(&path).unwrap();
     drive::write(&writer, drive::command(Op::Append, 2048, 2), &[1, 2]).unwrap();
@@ -210,7 +210,7 @@ fn opening_and_closing_without_a_change_leaves_no_trace() {
 }
 
 #[test]
-fn what_is_no_plain_file_is_refused() {
+fn non_regular_files_are_refused_as_images() {
     let dir = tempfile::tempdir().unwrap();
     assert!(matches!(open(dir.path()), Err(ImageError::NotAFile { .. })));
     assert!(matches!(open(Path::new("/dev/null")), Err(ImageError::NotAFile { .. })));
@@ -263,7 +263,7 @@ fn reset_zone_keeps_its_space_within_the_bound_and_until_the_image_is_closed() {
 }
 
 #[test]
-fn what_a_killed_opener_kept_is_given_back_with_the_first_write_of_the_next() {
+fn first_write_frees_space_left_by_a_killed_opener() {
     use std::os::unix::fs::MetadataExt;
     let (_dir, path) = create(&small());
     let used = || path.metadata().unwrap().blocks() * 512;

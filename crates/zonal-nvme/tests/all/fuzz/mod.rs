@@ -50,7 +50,7 @@ fn play(test: &str, run: impl Fn(&[u8]) -> Result<Tally, String>) -> Tally {
 }
 
 #[test]
-fn sessions_keep_what_is_promised() {
+fn sessions_keep_the_guarantees() {
     let all = play("sessions", |bytes| session::run(bytes, None));
     // The cases are useful only if most of their commands are executed.
     let cases = number("ZONAL_CASES").unwrap_or(CASES);
@@ -58,14 +58,14 @@ fn sessions_keep_what_is_promised() {
 }
 
 #[test]
-fn commands_keep_what_is_promised() {
+fn commands_keep_the_guarantees() {
     let all = play("commands", session::run_commands);
     let cases = number("ZONAL_CASES").unwrap_or(CASES);
     assert!(number("ZONAL_SEED").is_some() || all.succeeded > cases * 4, "{all:?}");
 }
 
 #[test]
-fn units_keep_what_is_promised() {
+fn units_keep_the_guarantees() {
     play("units", session::run_units);
 }
 

@@ -133,7 +133,7 @@ mod tests {
     use zonal_bench::job::JobFile;
 
     #[test]
-    fn profile_of_a_simulated_device_is_told_with_what_its_name_changes() {
+    fn profile_of_a_simulated_device_is_shown_with_its_overrides() {
         let about = about("trace:+timing:smr-hdd-30t,policy=fifo+null:size=1G");
         let profile = about.profile.unwrap();
         assert!(profile.starts_with("name = \"smr-hdd-30t\"\n"), "{profile}");
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn quoted_words_come_back_from_a_shell() {
+    fn quoted_words_round_trip_through_a_shell() {
         let words =
             ["plain", "--name=a b", "", "it's", "</script>", "a\nb", "$HOME `x` \\ \"", "*", "ä", "~"];
         for word in words {

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn all_pieces_come_in_their_order() {
+    fn pipe_delivers_all_pieces_in_order() {
         let mut seen = Vec::new();
         let mut empty = |piece: &[u8]| {
             seen.extend_from_slice(piece);

@@ -498,7 +498,7 @@ mod tests {
 
     /// Not every kernel fails the probe, so the test provides its results.
     #[test]
-    fn page_cache_is_used_where_the_kernel_keeps_its_promise_or_the_user_says_so() {
+    fn writeback_is_used_if_the_kernel_probe_passes_or_the_user_forces_it() {
         let decided = |text: &str, is_read_only, answer: fn() -> std::io::Result<bool>| {
             let (writeback, said) =
                 writeback(&Options::parse(&[text.to_owned()]).unwrap(), is_read_only, answer);

@@ -292,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_tells_of_a_mount_is_taken_to_mount_it_again() {
+    fn mount_options_reported_by_the_kernel_are_accepted_for_a_remount() {
         let options =
             parsed("rw,nosuid,relatime,user_id=0,group_id=0,default_permissions,remount,ro").unwrap();
         assert!(options.remount && options.mount.read_only && options.mount.no_suid);
     }
 
     #[test]
-    fn remount_tells_what_it_does_not_change() {
+    fn remount_lists_options_it_does_not_change() {
         let kept =
             |made: &str, texts: &str| Options::kept_by_remount(&[made.to_owned()], &[texts.to_owned()]);
         let of_kernel =

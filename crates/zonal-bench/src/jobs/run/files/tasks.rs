@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_leave_what_they_have_in_their_order() {
+    fn task_results_are_returned_in_task_order() {
         for is_virtual in [true, false] {
             let tasks = (0..5).map(|n| Task::new("t", move |waiter: &dyn Wait| (n, waiter.now())));
             let results =

@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn error_is_told_at_the_end() {
+    fn log_write_error_is_reported_on_finish() {
         let mut log = IoLog::new(Box::new(Full), "d");
         (0..10_000).for_each(|n| log.request(Nanos(n), "read", Sector(n), 8));
         assert_eq!(log.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);

@@ -117,7 +117,7 @@ fn worker_that_was_slower_than_its_rate_catches_up() {
 }
 
 #[test]
-fn direction_without_a_rate_goes_on_while_the_other_waits() {
+fn unlimited_direction_proceeds_while_the_other_is_throttled() {
     let log = run("--rw=rw --size=16m --rate=,400k --time_based --runtime=9", MS, SECOND);
     assert!((100..=101).contains(&log.count(Dir::Write)), "{}", log.count(Dir::Write));
     assert!(log.count(Dir::Read) > 850, "{}", log.count(Dir::Read));

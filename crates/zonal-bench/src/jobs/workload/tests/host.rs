@@ -36,7 +36,7 @@ fn zone_is_everybodys_by_the_rules_of_the_write_path() {
 }
 
 #[test]
-fn job_that_comes_to_anothers_zone_lets_its_own_writes_end_first() {
+fn job_drains_its_writes_before_waiting_for_anothers_zone() {
     // The first worker writes zones 1 and 2, the second only zone 2.
     let mut bench =
         Bench::fio("--rw=write --zonemode=zbd --offset=1z --size=3z --numjobs=2 --offset_increment=1z");
@@ -54,7 +54,7 @@ fn job_that_comes_to_anothers_zone_lets_its_own_writes_end_first() {
 }
 
 #[test]
-fn who_waits_gets_the_zone_in_order_of_arrival() {
+fn waiting_workers_obtain_the_zone_in_arrival_order() {
     let mut bench = Bench::fio(&TWO.replace("numjobs=2", "numjobs=4"));
     assert_eq!(bench.steps(&[0, 2, 1, 3]), "w1.0 wait wait wait");
     bench.end(0);
@@ -97,7 +97,7 @@ fn full_zone_is_reset_after_all_of_the_jobs_own_writes() {
 }
 
 #[test]
-fn job_whose_picked_zone_is_anothers_waits_instead_of_taking_a_free_one() {
+fn job_waits_for_its_chosen_zone_instead_of_taking_a_free_one() {
     let mut bench = Bench::fio(
         "--rw=randwrite --zonemode=zbd --offset=1z --size=7z --numjobs=2 --max_open_zones=1 --norandommap",
     );

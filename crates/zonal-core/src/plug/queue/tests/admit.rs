@@ -93,7 +93,7 @@ fn row(name: &str, pointer: u32) -> (WriteKind, u32) {
 }
 
 #[test]
-fn every_write_in_every_word_is_answered_as_the_table_says() {
+fn admission_of_every_write_in_every_state_matches_the_table() {
     Table::parse(TABLE).compare(&ROWS, &COLUMNS, |name, state| {
         let before = column(state);
         let (rules, rest) = rules_of(name);

@@ -151,7 +151,7 @@ fn ours(event: &str, state: &str) -> String {
 }
 
 #[test]
-fn every_event_in_every_state_does_what_the_table_says() {
+fn every_event_in_every_state_matches_the_table() {
     Table::parse(TABLE).compare(&ROWS, &COLUMNS, ours);
 }
 
@@ -163,7 +163,7 @@ fn resync_remembers_the_loss_where_the_device_stands() {
 }
 
 #[test]
-fn positional_write_that_goes_out_ends_the_memory_of_a_loss() {
+fn issued_positional_write_clears_the_recorded_loss() {
     let (word, mut queue) = column("lost 8/0w:l+1");
     let (_, next) = queue.next(word, &rules(0));
     assert_eq!(next, Next::Issue { at: 8, sectors: 4, parts: 1 });
@@ -219,7 +219,7 @@ fn write_sent_again_in_front_of_a_loss_that_fails_anew_leaves_its_memory() {
 }
 
 #[test]
-fn loss_in_front_of_another_comes_first() {
+fn loss_at_a_lower_offset_takes_precedence() {
     let (word, mut queue) = lost_behind_one_that_is_sent_again();
     let word = word.completed().recovering();
     queue.fail(word, failed(8, DeviceError::Medium));

@@ -157,7 +157,7 @@ fn ours(waits: &str, state: &str) -> String {
 }
 
 #[test]
-fn next_step_for_every_head_in_every_state_is_what_the_table_says() {
+fn next_step_for_every_head_in_every_state_matches_the_table() {
     Table::parse(TABLE).compare(&ROWS, &COLUMNS, ours);
 }
 

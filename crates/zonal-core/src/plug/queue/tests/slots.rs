@@ -47,7 +47,7 @@ fn zone_that_is_held_or_in_doubt_asks_for_no_slot() {
 }
 
 #[test]
-fn close_goes_in_its_turn_and_aborts_nobody() {
+fn close_is_issued_in_order_and_aborts_no_writes() {
     let (mut queue, word) = waiting([at(8), manage(Op::ZoneClose), at(12)]);
     let (word, next) = queue.next(word.with_slot(), &rules(0));
     assert_eq!(next, Next::Issue { at: 8, sectors: 4, parts: 1 });

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn head_of_another_place_file_system_or_version_says_so() {
+    fn head_of_another_place_file_system_or_version_is_rejected() {
         let place = SegmentPlace { segment: SegmentId(3), block: 9 };
         let checkpoint =
             Checkpoint { batch: 1, before: 2, len: 3, listed: 4, table_blocks: Some(5), body_crc: 6 };

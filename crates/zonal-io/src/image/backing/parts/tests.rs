@@ -97,7 +97,7 @@ fn bytes_across_files_are_one_range() {
 }
 
 #[test]
-fn sync_covers_what_was_written_and_no_more() {
+fn sync_covers_exactly_the_written_parts() {
     let (parts, data) = parts();
     parts.sync().unwrap();
     assert_eq!(syncs(&parts), [1, 1, 1], "an earlier opener may have written any of them");

@@ -82,7 +82,7 @@ fn lost() -> Zones {
 }
 
 #[test]
-fn zone_with_lost_data_is_noted_before_anything_is_written_there() {
+fn lost_data_of_a_zone_is_recorded_before_new_writes_to_it() {
     let z = lost();
     // Session and its sync, the old page and a sync, the new page and a sync; discards.
     let calls = z.calls(|| z.before_write(3, 1).unwrap());
@@ -119,7 +119,7 @@ fn lost_data_stays_lost_after_a_session_that_was_closed_in_order() {
 }
 
 #[test]
-fn page_with_tails_of_a_closed_session_stays_what_it_was_until_it_is_durable_again() {
+fn tails_of_a_closed_session_survive_cuts_in_the_next_session() {
     let z = begun();
     z.write(3, 3, 2);
     z.flush().unwrap();

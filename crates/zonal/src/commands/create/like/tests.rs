@@ -206,7 +206,7 @@ fn zbd_text_has_block_and_limits_with_i() {
 }
 
 #[test]
-fn zbd_csv_goes_by_its_head() {
+fn zbd_csv_columns_follow_the_header() {
     let csv = drive(ZBD_CSV);
     assert_eq!(csv.states, [ZoneState::CONVENTIONAL, ZoneState::EMPTY]);
     let old = ZBD_CSV.replace(" cap,", "").replace("00000268435456, 00000268435456, 0", "00000268435456, 0");
