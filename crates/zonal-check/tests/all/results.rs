@@ -253,7 +253,7 @@ fn switch_and_ask(dir: &Path, line: &str, switches: usize) -> Output {
 /// Slow: the run lasts until its mode has been switched.
 #[test]
 fn run_on_a_simulated_drive_continues_when_its_mode_is_switched() {
-    for (device, zones) in [("sim:smr-hdd-30t", 40_000), ("sim:zns-1t,checked=zone", 100)] {
+    for (device, zones) in [("sim:smr-hdd-30t", 40_000), ("sim:zns-1t,checked=zone", 190)] {
         let dir = tempfile::tempdir().unwrap();
         // Only its own requests can wake this job.
         let line = format!(
