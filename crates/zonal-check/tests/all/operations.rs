@@ -51,8 +51,6 @@ fn devices(dir: &Path, personality: Personality) -> Vec<Arc<dyn Device>> {
         .with_personality(personality);
     image.create(&path).unwrap();
     let image = path.display();
-    let key = dir.join("key");
-    std::fs::write(&key, (0..64).collect::<Vec<u8>>()).unwrap();
     let names = [
         format!("null:{whole}"),
         format!("null:{whole},complete=poll,preserves_write_order=1"),
@@ -60,7 +58,6 @@ fn devices(dir: &Path, personality: Personality) -> Vec<Arc<dyn Device>> {
         format!("ram:{whole},complete=poll,submit_queues=2"),
         format!("image:{image},preserves_write_order=1"),
         format!("fault:busy=0.1+ram:{whole}"),
-        format!("crypt:key={}+ram:{whole},complete=poll", key.display()),
         format!("linear:zone=0,zones=8+ram:{}", shape("9M", 2)),
         format!("concat:[ram:{front}][null:{rest}]"),
         format!("timing:smr-hdd-30t+ram:{whole}"),

@@ -69,7 +69,9 @@ impl Run {
         if self.rng.random_ratio(1, 60) {
             let text = OPTIONS[self.rng.random_range(0..OPTIONS.len())];
             let changes: OptionChanges = text.parse().expect("an option");
-            self.volume.set_options(&changes).expect("one that a running volume takes");
+            if changes.scheduler.is_none() || self.volume.mode().0.takes_scheduler() {
+                self.volume.set_options(&changes).expect("one that a running volume takes");
+            }
         }
         if self.rng.random_ratio(1, 50) {
             self.withdraw(by);
