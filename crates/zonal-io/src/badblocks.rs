@@ -2,7 +2,7 @@
 //! block device.
 //!
 //! A [`BadBlocks`] is a set of ranges with the rules for hitting one. An emulated drive keeps its
-//! set in a [`Medium`], which costs the path of a command one load while there are none.
+//! set in a `Medium`, which costs the path of a command one load while there are none.
 
 use crate::sync::{AtomicBool, Mutex, Ordering, PlainU32};
 use std::fmt;
