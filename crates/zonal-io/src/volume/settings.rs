@@ -24,9 +24,7 @@ pub enum SetError {
     #[error(transparent)]
     Mode(#[from] SwitchError),
     /// The mode sends commands in an order of its own.
-    #[error(
-        "mode {mode} takes no scheduler; there are per-zone, qd1, pipelined and append, chosen when the device is opened"
-    )]
+    #[error("mode {mode} takes no scheduler; open the device in mode per-zone, qd1, pipelined or append")]
     NoScheduler {
         /// The mode in force.
         mode: WriteMode,
