@@ -18,8 +18,9 @@ use zonal_io::volume::{OptionChanges, SwitchError, WriteMode};
 /// within a second, the answer says that the switch is pending.
 ///
 /// The options are mode, merge, qd1_quantum, window, force, nr_requests, scheduler, budget and park,
-/// with the values of `zonal bench`; merge and force are yes or no. A running process can change all of them
-/// but the budget. The modes direct and zone-lock are fixed when the device is opened.
+/// with the values of `zonal bench`; merge and force are yes or no. A running process can change all
+/// of them but the budget, and in modes direct and zone-lock the scheduler. These two modes are fixed
+/// when the device is opened.
 ///
 /// Options kept with --keep apply to every later command that writes to the device, unless its own
 /// options override them. They are stored in zonal/devices.toml in $XDG_CONFIG_HOME, or else in
