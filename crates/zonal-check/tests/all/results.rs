@@ -156,20 +156,27 @@ fn endless(dir: &Path, device: &str) -> AtWork {
         "bench --device {device} --write-mode per-zone,qd1 --name=x --rw=write --zonemode=zbd --bs=4k --iodepth=4 \
          --size=4z --time_based --runtime=1000000 --json j"
     );
-    at_work(dir, &line)
+    at_work(dir, &line, 5)
 }
 
-fn at_work(dir: &Path, line: &str) -> AtWork {
+/// Starts a command and waits until it has submitted `requests` requests: one more than its depth
+/// means that one of them has completed.
+fn at_work(dir: &Path, line: &str, requests: u64) -> AtWork {
     let mut bench =
         AtWork(program::command(dir, line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().ok());
     let deadline = Instant::now() + Duration::from_secs(60);
-    while sockets(dir).is_empty() {
+    while submitted(dir) < Some(requests) {
         assert!(Instant::now() < deadline && !bench.has_ended(), "it does not begin");
         sleep(Duration::from_millis(10));
     }
-    // Leaves time for some results.
-    sleep(Duration::from_millis(200));
     bench
+}
+
+/// Requests that the running command has submitted. None before its device is open.
+fn submitted(dir: &Path) -> Option<u64> {
+    let output = run(dir, "stat --json");
+    let stat: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;
+    stat["counters"]["requests"].as_u64()
 }
 
 /// Output of a run after it was asked to end.
@@ -217,7 +224,7 @@ fn interrupted_replay_writes_its_results_and_leaves_no_socket() {
     // The second record follows after an hour.
     fs::write(dir.join("t"), "0,h,0,Write,0,4096\n36000000000,h,0,Write,0,4096\n").unwrap();
     let line = "replay t --device ram:size=64M,zone_size=4M";
-    let replay = at_work(dir, line);
+    let replay = at_work(dir, line, 1);
     signal(&replay, "-INT");
     let output = ended(replay);
     assert_eq!(output.status.code(), Some(130), "{}", said(&output));
@@ -225,9 +232,10 @@ fn interrupted_replay_writes_its_results_and_leaves_no_socket() {
     assert!(sockets(dir).is_empty());
 }
 
-/// Switches the mode of a run on a simulated drive repeatedly, queries it, and ends it.
-fn switch_and_ask(dir: &Path, line: &str, switches: usize) -> Output {
-    let bench = at_work(dir, line);
+/// Switches the mode of a run on a simulated drive repeatedly, once it has submitted `requests`
+/// requests, queries it, and ends it.
+fn switch_and_ask(dir: &Path, line: &str, (requests, switches): (u64, usize)) -> Output {
+    let bench = at_work(dir, line, requests);
     let device = line.split_once("--device ").unwrap().1.split(' ').next().unwrap();
     for line in ["mode --set qd1", "zone --zone 3 --set offline"] {
         let output = run(dir, line);
@@ -259,7 +267,7 @@ fn run_on_a_simulated_drive_continues_when_its_mode_is_switched() {
         let line = format!(
             "bench --device {device} --write-mode per-zone --name=x --rw=write --zonemode=zbd --bs=4k --size={zones}z"
         );
-        let output = switch_and_ask(dir.path(), &line, 20);
+        let output = switch_and_ask(dir.path(), &line, (2, 20));
         assert_eq!(output.status.code(), Some(130), "{device}: {}", said(&output));
         let first = printed(&output).lines().next().unwrap_or_default().to_owned();
         assert_eq!(first, format!("{device}: write mode per-zone (set while running)"));
@@ -271,7 +279,8 @@ fn file_jobs_on_a_simulated_drive_continue_when_their_mode_is_switched() {
     let dir = tempfile::tempdir().unwrap();
     let line = "bench --device sim:smr-hdd-30t,size=100G --target fs --write-mode per-zone --name=x --rw=randwrite \
                 --bs=64k --filesize=64M --nrfiles=4 --numjobs=3 --time_based --runtime=1000000 --json j";
-    let output = switch_and_ask(dir.path(), line, 10);
+    // More than laying out the files takes.
+    let output = switch_and_ask(dir.path(), line, (10_000, 10));
     assert_eq!(output.status.code(), Some(130), "{}", said(&output));
     let json: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(dir.path().join("j")).unwrap()).unwrap();
@@ -284,6 +293,6 @@ fn replay_on_a_simulated_drive_continues_when_its_mode_is_switched() {
     // Longer than the switches take.
     let line = |n: u64| format!("{},h,0,Write,{},4096\n", n * 1000, n * 7919 % (1 << 20) * 4096);
     fs::write(dir.path().join("t"), (0..2_000_000).map(line).collect::<String>()).unwrap();
-    let output = switch_and_ask(dir.path(), "replay t --device sim:zns-1t --write-mode per-zone", 5);
+    let output = switch_and_ask(dir.path(), "replay t --device sim:zns-1t --write-mode per-zone", (2, 5));
     assert_eq!(output.status.code(), Some(130), "{}", said(&output));
 }
