@@ -31,10 +31,6 @@ impl<T> Parts<T> {
         self.rest.push_back(later.first);
         self.rest.extend(later.rest);
     }
-
-    pub(super) fn push_front(&mut self, token: T) {
-        self.rest.push_front(std::mem::replace(&mut self.first, token));
-    }
 }
 
 impl<T> IntoIterator for Parts<T> {
