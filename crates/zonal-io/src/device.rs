@@ -22,6 +22,9 @@
 //! returns [`Settled::Yes`], and only then requests a report: a write pointer reported earlier may
 //! still move. Otherwise the late write may land among newer ones, or a late reset may erase them.
 
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+pub mod conformance;
+
 use crate::badblocks::BadRange;
 pub use crate::changes::{Changes, ZoneSetting};
 pub use crate::data::Data;

@@ -4,9 +4,10 @@
 //!
 //! It numbers the commands that it passes to the drive, and keeps the contexts of the host in a
 //! list, so it can tell its own flushes from commands of the host. `zonal::device` documents the
-//! contract between a device and its host.
+//! contract between a device and its host, and the conformance kit checks that the wrapper keeps it.
 
 use std::sync::{Arc, Mutex};
+use zonal::device::conformance::{Options, check};
 use zonal::device::{Command, Completed, Context, Submitted, Wrapper};
 use zonal::{Clock, Device, IoBuf, Nanos, Op, Request, Sector, Volume, VolumeOptions};
 
@@ -125,6 +126,16 @@ impl Wrapper for Flushing {
     }
 }
 
+/// Runs the conformance kit, which tries every part of the contract, on the wrapper around a drive.
+/// It erases the drive.
+fn conforms() -> Result<(), Box<dyn std::error::Error>> {
+    let drive = zonal::open("ram:size=64M,zone_size=1M,complete=poll,submit_queues=2")?;
+    let report = check(&Flushing::new(drive, 16), &Options::default());
+    print!("{report}");
+    assert!(report.is_conformant());
+    Ok(())
+}
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let drive = zonal::open("ram:size=64M,zone_size=16M,complete=poll")?;
     let wrapper = Arc::new(Flushing::new(drive, 16));
@@ -136,10 +147,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let flushes = wrapper.state().flushes;
     println!("160 appends, {flushes} flushes that the host did not ask for");
     assert_eq!(flushes, 10);
-    Ok(())
+    conforms()
 }
 
 #[test]
-fn drive_is_flushed_after_each_sixteen_writes() {
+fn drive_is_flushed_after_each_sixteen_writes_and_conforms() {
     main().unwrap();
 }

@@ -6,6 +6,7 @@ mod calibrate;
 mod cancel;
 mod cli;
 mod compare;
+mod conformance;
 mod corners;
 mod create;
 mod draw;

@@ -12,6 +12,7 @@ use zonal_core::{DeviceError, Op, RequestError, Sector, ZoneCondition, ZoneError
 use zonal_io::buffer::IoBuf;
 use zonal_io::changes::{Changes, ZoneSetting};
 use zonal_io::clock::Clock;
+use zonal_io::device::conformance::{Options, check};
 use zonal_io::device::{Command, Device, Output};
 use zonal_io::registry::Registry;
 use zonal_io::volume::{Request, Volume, VolumeOptions, WriteMode, report, run_alone};
@@ -69,6 +70,15 @@ fn registry() -> Registry {
     let mut registry = Registry::default();
     zonal_nvme::host::register(&mut registry);
     registry
+}
+
+#[test]
+fn remote_drive_conforms() {
+    for device in [RAM, "ram:size=24M,zone_size=1M,personality=zbc,complete=poll,zone_max_open=4"] {
+        let served = Served::start(device);
+        let report = check(&*served.open(""), &Options { steps: 200, ..Options::default() });
+        assert!(report.is_conformant(), "{report}");
+    }
 }
 
 /// Sends single requests, which reach the device unchanged.
