@@ -4,7 +4,7 @@
 //! A [`BadBlocks`] is a set of ranges with the rules for hitting one. An emulated drive keeps its
 //! set in a `Medium`, which costs the path of a command one load while there are none.
 
-use crate::sync::{AtomicBool, Mutex, Ordering, PlainU32};
+use crate::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PlainU32};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -143,19 +143,28 @@ pub(crate) struct Medium {
     /// The set has changed since [`Medium::take_changed`].
     has_changed: AtomicBool,
     bad: Mutex<BadBlocks>,
+    /// Held from the placement of a write to its end while there are bad blocks.
+    placing: Mutex<()>,
 }
 
 impl Medium {
     /// Medium of `sectors` sectors with logical blocks of `block_sectors`.
     pub(crate) fn new(sectors: u64, block_sectors: u32, bad: BadBlocks) -> Medium {
         let count = PlainU32::new(bad.ranges.len() as u32);
-        Medium { sectors, block_sectors, count, has_changed: AtomicBool::new(false), bad: Mutex::new(bad) }
+        let (bad, placing) = (Mutex::new(bad), Mutex::new(()));
+        Medium { sectors, block_sectors, count, has_changed: AtomicBool::new(false), bad, placing }
     }
 
     /// True if there are no bad blocks.
     #[inline]
     pub(crate) fn is_sound(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
+    }
+
+    /// Waits until no other write is between its placement and its end, so that none gets a place
+    /// behind one that fails.
+    pub(crate) fn place_alone(&self) -> MutexGuard<'_, ()> {
+        self.placing.lock()
     }
 
     /// Number of sectors to transfer of a command of `sectors` from `sector` on: all, or those

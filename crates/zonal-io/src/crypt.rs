@@ -26,6 +26,7 @@ use crate::buffer::IoBuf;
 use crate::data::{Data, Segment};
 use crate::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Submitted, Wrapper};
 use crate::sync::{Arc, Mutex};
+use crate::volume::keeps_data;
 use crate::wrap::Slots;
 use aes::Aes256;
 use aes::cipher::KeyInit;
@@ -122,6 +123,8 @@ pub struct Crypt {
     info: DeviceInfo,
     inner: Arc<dyn Device>,
     cipher: Cipher,
+    /// False if reads leave their memory as it was, because `inner` keeps no data.
+    keeps_data: bool,
     /// Commands of the host that were passed on under a token of this wrapper.
     flights: Mutex<Slots<Flight>>,
 }
@@ -180,7 +183,8 @@ impl Crypt {
     /// Encrypts the data of `inner` with `key`.
     pub fn new(inner: Arc<dyn Device>, key: &Key) -> Crypt {
         let info = DeviceInfo { append_sectors_max: 0, write_zeroes_sectors_max: 0, ..inner.info().clone() };
-        Crypt { info, inner, cipher: Cipher::new(key), flights: Mutex::default() }
+        let keeps_data = keeps_data(&*inner);
+        Crypt { info, inner, cipher: Cipher::new(key), keeps_data, flights: Mutex::default() }
     }
 
     /// Sets the device name to `name` instead of the inner device's name.
@@ -199,7 +203,9 @@ impl Crypt {
 
     /// Decrypts the data of a completed command.
     fn finish(&self, flight: &Flight, result: &CommandResult) {
-        if let (Some((sector, data)), Ok(_)) = (&flight.read, result) {
+        if let (Some((sector, data)), Ok(_)) = (&flight.read, result)
+            && self.keeps_data
+        {
             self.cipher.decrypt_data(*sector, data);
         }
     }

@@ -364,7 +364,7 @@ pub trait Device: Send + Sync {
 
     /// Makes sectors bad or good if `change` is given, and returns the first and last sector of each
     /// bad range, ascending. Reads, writes and verifies of a bad sector fail with
-    /// [`DeviceError::Medium`]. On an image a change is durable after a flush.
+    /// [`DeviceError::Medium`]. On an image a change is durable at once.
     ///
     /// For tests and emulated devices. Passed on by wrappers, translated to their sectors.
     ///

@@ -3,8 +3,9 @@
 //!
 //! Commands that overwrite or reset a drive call [`check`] first, and refuse the drive unless the
 //! user confirms. [`check`] reads the documented locations of superblocks, a few blocks at the
-//! beginning of the drive. It ignores data of unknown origin as well as unreadable blocks, because
-//! a drive may reject reads above a write pointer.
+//! beginning of the drive. It ignores data of unknown origin. A block that cannot be read may be a
+//! superblock, so the drive is refused too, unless the block was never written: a drive may reject
+//! reads above a write pointer.
 //!
 //! A Zonal file system without conventional zones moves its superblocks if the first zones fail.
 //! Then the start of each written zone is read, in the same cases in which opening the file system
@@ -14,7 +15,7 @@ use crate::buffer::IoBuf;
 use crate::device::Device;
 use crate::volume::{read_alone, report};
 use std::fmt;
-use zonal_core::{SECTOR_BYTES, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
+use zonal_core::{DeviceError, SECTOR_BYTES, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
 
 /// First bytes of each copy of Zonal's superblock.
 pub const ZONAL_MAGIC: [u8; 8] = *b"ZNLsuper";
@@ -51,6 +52,13 @@ pub enum Owner {
     FileSystem(&'static str),
     /// A partition table, by its name.
     PartitionTable(&'static str),
+    /// Unknown, because a written block where a superblock may be cannot be read.
+    Unreadable {
+        /// First sector of the block.
+        sector: Sector,
+        /// Error of the read, or of the report of its zone.
+        error: DeviceError,
+    },
 }
 
 impl fmt::Display for Owner {
@@ -60,6 +68,9 @@ impl fmt::Display for Owner {
             Owner::Zonal { label } => write!(f, "the file system `{label}` of Zonal"),
             Owner::FileSystem(name) => write!(f, "a file system of {name}"),
             Owner::PartitionTable(name) => write!(f, "a partition table ({name})"),
+            Owner::Unreadable { sector, error } => {
+                write!(f, "data of unknown origin (sector {sector} cannot be read: {error})")
+            }
         }
     }
 }
@@ -89,68 +100,108 @@ pub fn check(device: &dyn Device) -> Result<(), Owned> {
     }
 }
 
-/// Owner of the data on a drive, if it is a known one.
+/// Owner of the data on a drive, if it is a known one, or cannot be found out.
 pub fn find(device: &dyn Device) -> Option<Owner> {
-    let geometry = device.info().geometry;
-    let mut head = Vec::with_capacity(HEAD);
-    for at in (0..HEAD).step_by(BLOCK) {
-        head.extend(block(device, at as u64));
-    }
-    if let Some(owner) = owner_of(&head) {
-        return Some(owner);
-    }
-    if is_btrfs(&block(device, BTRFS_AT)) {
-        return Some(Owner::FileSystem("btrfs"));
-    }
-    // Logged superblocks alternate between the first two zones.
-    let second = (geometry.zones() > 1).then(|| block(device, geometry.start_of(ZoneIndex(1)).bytes()))?;
-    match is_btrfs(&second) {
-        true => Some(Owner::FileSystem("btrfs")),
-        false => zonal(&second).or_else(|| moved(device)),
-    }
+    let mut places = Places { device, unreadable: None };
+    let found = places.find();
+    found.or(places.unreadable)
 }
 
-/// Finds a Zonal file system with its superblocks outside the first two zones.
-fn moved(device: &dyn Device) -> Option<Owner> {
-    let geometry = device.info().geometry;
-    if geometry.conventional_zones() > 0 {
-        return None;
-    }
-    let zones: Vec<ZoneDescriptor> = reports(device).collect();
-    let is_written =
-        |zone: &&ZoneDescriptor| !matches!(zone.condition, ZoneCondition::Empty | ZoneCondition::Offline);
-    let cannot_tell = |zone: &ZoneDescriptor| {
-        matches!(zone.condition, ZoneCondition::Empty | ZoneCondition::ReadOnly | ZoneCondition::Offline)
-    };
-    let written: Vec<_> = zones.iter().filter(is_written).collect();
-    if !zones.iter().take(2).all(cannot_tell) && written.len() > SEARCHED_MAX {
-        return None;
-    }
-    written.into_iter().find_map(|zone| zonal(&block(device, geometry.start_of(zone.zone).bytes())))
+/// Places of superblocks on a drive.
+struct Places<'d> {
+    device: &'d dyn Device,
+    /// First place that could not be read.
+    unreadable: Option<Owner>,
 }
 
-/// Descriptors of all zones, up to the first that the device does not report.
-fn reports(device: &dyn Device) -> impl Iterator<Item = ZoneDescriptor> {
-    let geometry = device.info().geometry;
-    let starts = (0..geometry.zones()).step_by(REPORTED as usize);
-    let some = move |first| report(device, geometry.start_of(ZoneIndex(first)), REPORTED).ok();
-    starts.map_while(some).flatten()
-}
-
-/// Reads the block at byte `at`; zeroes if it cannot be read.
-fn block(device: &dyn Device, at: u64) -> Vec<u8> {
-    let info = device.info();
-    let sectors = info.block_sectors.max(BLOCK as u32 / SECTOR_BYTES as u32);
-    let bytes = sectors * SECTOR_BYTES as u32;
-    let skipped = (at % u64::from(bytes)) as usize;
-    let sector = Sector((at - skipped as u64) / SECTOR_BYTES);
-    if sector.0 + u64::from(sectors) <= info.geometry.sectors().0 {
-        let (read, result) = read_alone(device, sector, IoBuf::zeroed(bytes));
-        if result.is_ok() {
-            return read[skipped..][..BLOCK].to_vec();
+impl Places<'_> {
+    fn find(&mut self) -> Option<Owner> {
+        let geometry = self.device.info().geometry;
+        let mut head = Vec::with_capacity(HEAD);
+        for at in (0..HEAD).step_by(BLOCK) {
+            head.extend(self.block(at as u64));
+        }
+        if let Some(owner) = owner_of(&head) {
+            return Some(owner);
+        }
+        if is_btrfs(&self.block(BTRFS_AT)) {
+            return Some(Owner::FileSystem("btrfs"));
+        }
+        // Logged superblocks alternate between the first two zones.
+        let second = geometry.start_of(ZoneIndex(1)).bytes();
+        let second = (geometry.zones() > 1).then(|| self.block(second))?;
+        match is_btrfs(&second) {
+            true => Some(Owner::FileSystem("btrfs")),
+            false => zonal(&second).or_else(|| self.moved()),
         }
     }
-    vec![0; BLOCK]
+
+    /// Finds a Zonal file system with its superblocks outside the first two zones.
+    fn moved(&mut self) -> Option<Owner> {
+        let geometry = self.device.info().geometry;
+        if geometry.conventional_zones() > 0 {
+            return None;
+        }
+        let zones = self.reports();
+        let is_written =
+            |zone: &&ZoneDescriptor| !matches!(zone.condition, ZoneCondition::Empty | ZoneCondition::Offline);
+        let cannot_tell = |zone: &ZoneDescriptor| {
+            matches!(zone.condition, ZoneCondition::Empty | ZoneCondition::ReadOnly | ZoneCondition::Offline)
+        };
+        let written: Vec<_> = zones.iter().filter(is_written).collect();
+        if !zones.iter().take(2).all(cannot_tell) && written.len() > SEARCHED_MAX {
+            return None;
+        }
+        written.into_iter().find_map(|zone| zonal(&self.block(geometry.start_of(zone.zone).bytes())))
+    }
+
+    /// Descriptors of all zones, up to the first that the device does not report.
+    fn reports(&mut self) -> Vec<ZoneDescriptor> {
+        let geometry = self.device.info().geometry;
+        let mut zones = Vec::new();
+        while (zones.len() as u32) < geometry.zones() {
+            let sector = geometry.start_of(ZoneIndex(zones.len() as u32));
+            match report(self.device, sector, REPORTED) {
+                Ok(some) if some.is_empty() => break,
+                Ok(some) => zones.extend(some),
+                Err(error) => {
+                    self.unreadable.get_or_insert(Owner::Unreadable { sector, error });
+                    break;
+                }
+            }
+        }
+        zones
+    }
+
+    /// Reads the block at byte `at`; zeroes if it cannot be read.
+    fn block(&mut self, at: u64) -> Vec<u8> {
+        let info = self.device.info();
+        let sectors = info.block_sectors.max(BLOCK as u32 / SECTOR_BYTES as u32);
+        let bytes = sectors * SECTOR_BYTES as u32;
+        let skipped = (at % u64::from(bytes)) as usize;
+        let sector = Sector((at - skipped as u64) / SECTOR_BYTES);
+        if sector.0 + u64::from(sectors) <= info.geometry.sectors().0 {
+            let (read, result) = read_alone(self.device, sector, IoBuf::zeroed(bytes));
+            match result {
+                Ok(()) => return read[skipped..][..BLOCK].to_vec(),
+                Err(error) if self.is_written(sector) => {
+                    self.unreadable.get_or_insert(Owner::Unreadable { sector, error });
+                }
+                Err(_) => {}
+            }
+        }
+        vec![0; BLOCK]
+    }
+
+    /// True if the sector may have data.
+    fn is_written(&self, sector: Sector) -> bool {
+        let zones = report(self.device, sector, 1);
+        let zone = zones.ok().and_then(|zones| zones.first().copied());
+        zone.is_none_or(|zone| {
+            !matches!(zone.condition, ZoneCondition::Empty | ZoneCondition::Offline)
+                && zone.write_pointer.is_none_or(|pointer| sector < pointer)
+        })
+    }
 }
 
 /// Owner of a drive that begins with `head`.

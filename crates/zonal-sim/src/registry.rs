@@ -96,6 +96,11 @@ fn options(part: &Part<'_>) -> Result<Options, NameError> {
     let name = words.next().unwrap_or_default();
     let changes = words.map(|word| word.split_once('=').ok_or(word)).collect::<Result<Vec<_>, _>>();
     let mut changes = changes.map_err(|word| part.refused(format!("{word:?} is not key=value")))?;
+    let twice =
+        changes.iter().enumerate().find(|(n, (key, _))| changes[..*n].iter().any(|(other, _)| other == key));
+    if let Some((_, (key, _))) = twice {
+        return Err(part.refused(format!("{key} is given twice")));
+    }
     let mut taken = |own: &str| changes.extract_if(.., |(key, _)| *key == own).last().map(|(_, word)| word);
     let [checked, keep, rtt_us] = NAME_OPTIONS.map(&mut taken);
     let concurrency = |word| {

@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use zonal_core::{DeviceError, Op, RequestError, Sector};
 
-/// First error of a job.
+/// First error of a job. A request that failed only because of another one gives way to that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
@@ -57,6 +57,11 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// True for a request that failed because one before it did. It may complete first.
+    pub(crate) const fn is_consequence(&self) -> bool {
+        matches!(self, Failure::Request { error: RequestError::PredecessorLost { .. }, .. })
+    }
+
     /// Error number, as reported by fio.
     pub fn errno(&self) -> i32 {
         const EIO: i32 = 5;

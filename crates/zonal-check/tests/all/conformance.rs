@@ -71,6 +71,9 @@ fn images_conform_also_when_opened_for_reading() {
 
 #[test]
 fn wrappers_and_simulated_drives_conform() {
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("key");
+    std::fs::write(&key, (0..64).collect::<Vec<u8>>()).unwrap();
     let ram = "ram:size=24M,zone_size=1M,zone_nr_conv=2,zone_max_open=4,zone_max_active=6";
     for name in [
         format!("fault:busy=0.1+{ram}"),
@@ -79,6 +82,8 @@ fn wrappers_and_simulated_drives_conform() {
         format!("concat:[{ram}][null:size=8M,zone_size=1M]"),
         "concat:[ram:size=8M,zone_size=1M,complete=poll,submit_queues=2][ram:size=8M,zone_size=1M,complete=poll]".into(),
         format!("timing:zns-1t+{ram}"),
+        format!("crypt:key={}+{ram},complete=poll", key.display()),
+        format!("crypt:key={}+null:size=8M,zone_size=1M", key.display()),
         "sim:zns-1t".into(),
         "sim:smr-hdd-30t".into(),
         "sim:ufs-zoned".into(),

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zonal_check::program;
+use zonal_check::program::served::Served;
 use zonal_check::rig::{DONE, Rig};
 use zonal_check::script::{Answer, reported};
 use zonal_core::{DeviceError, Nanos, Op, RequestError, Sector, ZoneCondition, ZoneError, ZoneIndex};
@@ -472,6 +473,42 @@ fn bad_blocks_of_a_closed_image_are_set_for_good() {
     {
         program::run(dir, line).refused(2);
     }
+}
+
+#[test]
+fn changes_of_a_drive_that_does_not_exist_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["ram:size=8M,zone_size=1M", "null:size=8M,zone_size=1M", "sim:zns-1t"] {
+        for change in ["--badblocks=+1-2", "--zone 3 --set read-only", "--zone 3 --set offline"] {
+            let said = program::run(dir.path(), &format!("zone {name} {change}")).refused(1);
+            assert!(said.contains("no running process has it open"), "{name}: {said}");
+        }
+    }
+}
+
+/// Writes that fail only because of it complete first.
+#[test]
+fn job_names_the_bad_block_as_its_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = "bench --device ram:size=8M,zone_size=1M,badblocks=2068-2075,complete=poll --name=w --rw=write \
+                --zonemode=zbd --bs=64k --size=2M --iodepth=8 --no-merge --write-mode per-zone";
+    let said = program::run(dir.path(), line);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.err.contains("at sector 2048 failed: device: medium error"), "{said:?}");
+}
+
+/// Without a flush.
+#[test]
+fn bad_blocks_of_a_running_image_survive_the_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    program::run(dir, "create d --size 8M --zone-size 1M").done();
+    let served = Served::start(dir, "d");
+    program::run(dir, "zone d --badblocks=+100-107").done();
+    served.signal("-KILL");
+    served.wait();
+    let said = program::run(dir, "zone d --badblocks").done();
+    assert_eq!(String::from_utf8(said).unwrap(), "sectors 100 to 107: bad\n");
 }
 
 #[test]

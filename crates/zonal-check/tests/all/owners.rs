@@ -90,6 +90,32 @@ fn drive_of_another_owner_is_refused_and_not_changed() {
     }
 }
 
+/// A superblock may be there.
+#[test]
+fn drive_with_an_unreadable_superblock_is_refused_and_an_unwritten_one_is_not() {
+    for conventional in [4, 0] {
+        let dir = drive(conventional);
+        let dir = dir.path();
+        program::run(dir, "zone d --badblocks=+0-7").done();
+        match conventional {
+            0 => drop(
+                program::run(dir, "bench --device d --name=w --rw=write --bs=4k --offset=2M --size=64k")
+                    .done(),
+            ),
+            _ => is_refused(dir, "data of unknown origin (sector 0 cannot be read: medium error)"),
+        }
+    }
+    let dir = drive(4);
+    let dir = dir.path();
+    let mut head = vec![0; 4096];
+    head[..4].copy_from_slice(b"XFSB");
+    write(dir, &head);
+    for rate in ["medium=1", "time-out=1"] {
+        let output = program::run(dir, &format!("reset fault:{rate}+image:d --all")).refused(4);
+        assert!(output.contains("data of unknown origin (sector 0 cannot be read"), "{rate}: {output}");
+    }
+}
+
 /// The superblocks move away from zones that accept no writes.
 #[test]
 fn commands_refuse_to_overwrite_a_file_system_with_moved_superblocks() {

@@ -254,6 +254,7 @@ impl<S: Storage> Emulated<S> {
         offset: u32,
         command: &Command,
     ) -> Result<(Placed, Result<(), DeviceError>), DeviceError> {
+        let _alone = self.medium.place_alone();
         // The zone must not be full before the outcome is known.
         let placed = self.zones.begin_transfer(kind, zone, offset, command.sectors)?;
         let (arrived, result) = self.transfer_good((&placed).into(), self.sector_of(&placed), command);

@@ -291,18 +291,18 @@ impl Engine {
             return Ok(Work::Conventional);
         }
         let kind = check::write_kind(&self.info);
-        Ok(Work::Sequential(self.flights.begin(&self.zones, kind, (zone, offset), command.sectors)?))
+        self.place(kind, (zone, offset), command.sectors)
     }
 
     fn place_append(&self, command: &Command) -> Result<Work, DeviceError> {
         let zone = check::locate_append(&self.info, command, Payload::Needed)?;
         self.check_alive()?;
-        Ok(Work::Sequential(self.flights.begin(
-            &self.zones,
-            WriteKind::Append,
-            (zone, 0),
-            command.sectors,
-        )?))
+        self.place(WriteKind::Append, (zone, 0), command.sectors)
+    }
+
+    fn place(&self, kind: WriteKind, at: (ZoneIndex, u32), sectors: u32) -> Result<Work, DeviceError> {
+        let good = |placed: &Placed| self.ledger.medium().good_part(self.sector_of(placed).0, sectors);
+        Ok(Work::Sequential(self.flights.begin(&self.zones, kind, at, sectors, good)?))
     }
 
     fn manage(&self, command: &Command) -> Result<(), DeviceError> {
@@ -337,10 +337,13 @@ impl Engine {
 
     /// Implements [`crate::device::Device::badblocks`].
     pub(super) fn badblocks(&self, change: Option<BadRange>) -> Result<Vec<(u64, u64)>, DeviceError> {
-        if change.is_some() {
-            self.check_alive()?;
+        if change.is_none() {
+            return self.ledger.medium().change(change);
         }
-        self.ledger.medium().change(change)
+        self.check_alive()?;
+        let bad = self.ledger.medium().change(change)?;
+        self.ledger.keep_bad_blocks().map_err(|failure| DeviceError::Os(failure.errno))?;
+        Ok(bad)
     }
 
     pub(super) fn notices(&self) -> &Notices {
@@ -416,7 +419,17 @@ impl Engine {
     }
 
     fn write_conventional(&self, command: &Command) -> Result<(), DeviceError> {
-        self.transfer(command, command.sector).map_err(|failed| failed.error)?;
+        // A discard frees blocks, and touches no medium.
+        let good = match command.op {
+            Op::Discard => command.sectors,
+            _ => self.ledger.medium().good_part(command.sector.0, command.sectors),
+        };
+        if good > 0 {
+            self.transfer_first(good, command, command.sector)?;
+        }
+        if good < command.sectors {
+            return Err(DeviceError::Medium);
+        }
         if command.fua { self.flush() } else { Ok(()) }
     }
 
@@ -432,6 +445,10 @@ impl Engine {
             // As if written before the reset.
             Start::Stale => Ok(()),
         };
+        // The rest of it begins with a bad block.
+        let is_cut = placed.sectors < command.sectors;
+        let failed = FailedTransfer { arrived: placed.sectors, error: DeviceError::Medium };
+        let result = result.and(if is_cut { Err(failed) } else { Ok(()) });
         let note =
             |state| self.noted(self.ledger.current().wrote(placed.zone, self.restarted(placed.zone, state)));
         let ended = self.flights.end(&self.zones, &placed, answer, result, note);
@@ -454,30 +471,25 @@ impl Engine {
         self.geometry().start_of(placed.zone) + Sectors(u64::from(placed.offset))
     }
 
+    /// Moves the payload of a write in a sequential zone to the file, as far as it has a place.
     fn transfer_placed(&self, placed: &Placed, command: &Command) -> Result<(), FailedTransfer> {
+        if placed.sectors == 0 {
+            return Ok(());
+        }
         self.ledger
             .begin_change()
             .and_then(|()| {
                 self.ledger.before_write(placed.zone, placed.offset, &|zone| self.durable_state(zone))
             })
             .map_err(|f| DeviceError::Os(f.errno))?;
-        self.transfer(command, self.sector_of(placed))
+        Ok(self.transfer_first(placed.sectors, command, self.sector_of(placed))?)
     }
 
-    /// Moves the payload of a write to the file, up to the first bad block.
-    fn transfer(&self, command: &Command, to: Sector) -> Result<(), FailedTransfer> {
-        // Frees blocks, and touches no medium.
-        let good = match command.op {
-            Op::Discard => command.sectors,
-            _ => self.ledger.medium().good_part(to.0, command.sectors),
-        };
-        if good == command.sectors {
-            return Ok(self.transfer_good(command, to)?);
+    fn transfer_first(&self, sectors: u32, command: &Command, to: Sector) -> Result<(), DeviceError> {
+        match sectors == command.sectors {
+            true => self.transfer_good(command, to),
+            false => command.run_first(sectors, |first| self.transfer_good(first, to)),
         }
-        if good > 0 {
-            command.run_first(good, |first| self.transfer_good(first, to))?;
-        }
-        Err(FailedTransfer { arrived: good, error: DeviceError::Medium })
     }
 
     fn transfer_good(&self, command: &Command, to: Sector) -> Result<(), DeviceError> {

@@ -100,7 +100,10 @@ enum Phase {
 
 impl Zone {
     fn flight(&mut self, placed: &Placed) -> &mut WriteInFlight {
-        self.writes.iter_mut().find(|f| f.placed == *placed).expect("a write in flight is in its zone's list")
+        // Writes that are cut to nothing by a bad block have equal places. They also have the same
+        // outcome, so any one that has not ended will do.
+        let is_it = |f: &&mut WriteInFlight| f.placed == *placed && !matches!(f.phase, Phase::Ended(..));
+        self.writes.iter_mut().find(is_it).expect("a write in flight is in its zone's list")
     }
 
     fn has_stale_transfer(&self) -> bool {
@@ -123,15 +126,24 @@ impl WritesInFlight {
 
     /// Assigns a write its place. Has to be followed by `start`, unless it is dropped, and by
     /// `end`.
+    ///
+    /// `good` returns the number of its sectors before the first bad block. Only these get a place,
+    /// so that no later write of the zone is placed behind a failure.
     pub(super) fn begin(
         &self,
         zones: &Zones,
         kind: WriteKind,
         (zone, offset): (ZoneIndex, u32),
         sectors: u32,
+        good: impl FnOnce(&Placed) -> u32,
     ) -> Result<Placed, ZoneError> {
         let mut shard = self.lock(zone);
-        let placed = zones.begin_transfer(kind, zone, offset, sectors)?;
+        let mut placed = zones.begin_transfer(kind, zone, offset, sectors)?;
+        let good = good(&placed);
+        if good < sectors {
+            zones.end(&placed, good);
+            placed.sectors = good;
+        }
         let flight = WriteInFlight { placed, is_stale: false, phase: Phase::Placed };
         shard.entry(zone).or_default().writes.push_back(flight);
         Ok(placed)

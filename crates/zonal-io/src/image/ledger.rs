@@ -391,6 +391,13 @@ impl Ledger {
         self.current.close().map_err(|e| self.not_noted(&e))
     }
 
+    /// Makes a change of the bad blocks durable.
+    pub(super) fn keep_bad_blocks(&self) -> Result<(), Failure> {
+        self.check()?;
+        let mut c = self.committer.lock();
+        if self.medium.take_changed() { self.open_session(&mut c) } else { Ok(()) }
+    }
+
     fn commit(&self, c: &mut Committer, scope: Scope, sample: Sample<'_>) -> Result<(), Failure> {
         self.check()?;
         self.prove(c, sample)?;

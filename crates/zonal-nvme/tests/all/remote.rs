@@ -74,7 +74,7 @@ fn registry() -> Registry {
 
 #[test]
 fn remote_drive_conforms() {
-    for device in [RAM, "ram:size=24M,zone_size=1M,personality=zbc,complete=poll,zone_max_open=4"] {
+    for device in [RAM, "ram:size=24M,zone_size=1M,complete=poll,zone_max_open=4"] {
         let served = Served::start(device);
         let report = check(&*served.open(""), &Options { steps: 200, ..Options::default() });
         assert!(report.is_conformant(), "{report}");

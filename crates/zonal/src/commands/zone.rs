@@ -97,7 +97,7 @@ fn set(
     match (target.find(), target.device()) {
         (Ok(path), _) => control::set_zones(&path, zones.clone(), to)?,
         (Err(none), Some(name)) if none.exit == Exit::Failed => {
-            set_closed(name, zones.clone(), to, *overwrite)?;
+            set_closed(name, zones.clone(), to, *overwrite, none)?;
         }
         (Err(none), _) => return Err(none),
     }
@@ -114,11 +114,13 @@ fn set_closed(
     zones: RangeInclusive<u32>,
     to: ZoneSetting,
     overwrite: Overwrite,
+    not_open: Failure,
 ) -> Result<(), Failure> {
     let device = match to {
         ZoneSetting::Offline => devices::open_to_overwrite(name, overwrite)?,
         _ => devices::open(name)?,
     };
+    keeps_changes(&*device, not_open)?;
     set_zones(&*device, zones, to).map_err(|e| anyhow!("{}: {e}", device.info().name))?;
     flush(&*device)
 }
@@ -134,7 +136,9 @@ fn badblocks(arguments: &Zone, out: &mut dyn Write) -> Result<(), Failure> {
                 bad = control::badblocks(&path, *change)?;
             }
         }
-        (Err(none), Some(name)) if none.exit == Exit::Failed => bad = badblocks_closed(name, badblocks)?,
+        (Err(none), Some(name)) if none.exit == Exit::Failed => {
+            bad = badblocks_closed(name, badblocks, none)?;
+        }
         (Err(none), _) => return Err(none),
     }
     if bad.is_empty() {
@@ -147,9 +151,10 @@ fn badblocks(arguments: &Zone, out: &mut dyn Write) -> Result<(), Failure> {
 }
 
 /// Changes and lists bad blocks of a device that no process has open.
-fn badblocks_closed(name: &str, changes: &[Change]) -> Result<Vec<(u64, u64)>, Failure> {
+fn badblocks_closed(name: &str, changes: &[Change], not_open: Failure) -> Result<Vec<(u64, u64)>, Failure> {
     let only_lists = changes.iter().all(|change| change.0.is_none());
     let device = if only_lists { devices::open_to_read(name)? } else { devices::open(name)? };
+    keeps_changes(&*device, not_open)?;
     let mut bad = Vec::new();
     for Change(change) in changes {
         let what = change.map_or_else(String::new, |change| format!(" {change}"));
@@ -161,6 +166,11 @@ fn badblocks_closed(name: &str, changes: &[Change]) -> Result<Vec<(u64, u64)>, F
         flush(&*device)?;
     }
     Ok(bad)
+}
+
+/// Fails with `not_open` for a device that exists only while a process has it open.
+fn keeps_changes(device: &dyn Device, not_open: Failure) -> Result<(), Failure> {
+    if device.insight().begins_empty { Err(not_open) } else { Ok(()) }
 }
 
 fn flush(device: &dyn Device) -> Result<(), Failure> {

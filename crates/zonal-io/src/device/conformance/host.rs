@@ -202,12 +202,11 @@ impl<'d> Host<'d> {
         let command = Command { fua, ..Command::new(op, sector, sectors) };
         let mut flights = self.flights.lock();
         let flight = flights.entry(token).or_insert(Flight { queue, command, memory, result: None });
-        // SAFETY: the memory stays in the table, untouched, until the command has completed; a host
-        // that is dropped before keeps it for ever.
         let data = match flight.memory.segments.as_slice() {
             [] => Data::NONE,
-            [one] => unsafe { Data::one(*one) },
-            many => unsafe { Data::many(&raw const *many) },
+            // SAFETY: the memory stays in the table, untouched, until the command has completed. A
+            // host that is dropped before keeps it for ever.
+            segments => unsafe { Data::many(&raw const *segments) },
         };
         drop(flights);
         let mut context = Some(Context::token(token));

@@ -4,6 +4,11 @@ use zonal_core::{Geometry, Sectors, ZoneCondition};
 
 const ZONE: ZoneIndex = ZoneIndex(1);
 
+/// A medium without bad blocks.
+fn whole(placed: &Placed) -> u32 {
+    placed.sectors
+}
+
 fn zones() -> Zones {
     let geometry = Geometry::new(Sectors(256), Sectors(64), Sectors(32), 0).unwrap();
     Zones::new(geometry, Personality::Zns, Limits::default(), |_| ZoneState::EMPTY)
@@ -14,7 +19,7 @@ fn answer(ticket: u64) -> Answer {
 }
 
 fn append(flights: &WritesInFlight, zones: &Zones, sectors: u32) -> Placed {
-    let placed = flights.begin(zones, WriteKind::Append, (ZONE, 0), sectors).unwrap();
+    let placed = flights.begin(zones, WriteKind::Append, (ZONE, 0), sectors, whole).unwrap();
     assert_eq!(flights.start(&placed), Start::Transfer);
     placed
 }
@@ -48,7 +53,7 @@ fn write_lands_only_behind_those_before_it() {
 fn zone_becomes_full_only_once_its_data_has_landed() {
     let (flights, zones) = (WritesInFlight::new(), zones());
     let [a, b] = [16, 16].map(|n| append(&flights, &zones, n));
-    let refused = flights.begin(&zones, WriteKind::Append, (ZONE, 0), 1);
+    let refused = flights.begin(&zones, WriteKind::Append, (ZONE, 0), 1, whole);
     assert_eq!(refused, Err(ZoneError::Full), "all room is given away");
     flights.end(&zones, &b, answer(2), Ok(()), |_| Ok(()));
     assert_eq!(zones.state(ZONE).condition, ZoneCondition::ImpOpen);
@@ -74,7 +79,7 @@ fn h61_failed_last_write_gives_its_room_back() {
 #[test]
 fn reset_makes_waiting_writes_stale() {
     let (flights, zones) = (WritesInFlight::new(), zones());
-    let old = flights.begin(&zones, WriteKind::Append, (ZONE, 0), 4).unwrap();
+    let old = flights.begin(&zones, WriteKind::Append, (ZONE, 0), 4, whole).unwrap();
     let mut voided = None;
     flights.happen(&zones, ZONE, ZoneEvent::Reset, |written| voided = Some(written), |_| Ok(())).unwrap();
     assert_eq!(voided, Some(4));
@@ -91,7 +96,7 @@ fn transfer_after_reset_waits_for_the_one_before() {
     let (flights, zones) = (WritesInFlight::new(), zones());
     let old = append(&flights, &zones, 4);
     flights.happen(&zones, ZONE, ZoneEvent::Reset, |_| {}, |_| Ok(())).unwrap();
-    let new = flights.begin(&zones, WriteKind::Exclusive, (ZONE, 0), 8).unwrap();
+    let new = flights.begin(&zones, WriteKind::Exclusive, (ZONE, 0), 8, whole).unwrap();
     std::thread::scope(|s| {
         let started = s.spawn(|| flights.start(&new));
         std::thread::sleep(std::time::Duration::from_millis(10));

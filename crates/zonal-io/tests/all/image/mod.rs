@@ -1,5 +1,6 @@
 //! Tests of the image device: power cuts, killed processes, damage, and performance.
 
+mod badblocks;
 mod corpus;
 mod crash;
 mod current;

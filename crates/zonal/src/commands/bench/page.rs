@@ -64,7 +64,9 @@ fn standing(part: &str, requests: &Requests<'_>) -> Option<Vec<String>> {
         let range = "calibrated on a different drive: each figure is one of a range";
         return Some(vec![say(range.to_owned())]);
     }
-    let distance = words.iter().copied().find(|word| word.starts_with("rtt_us=")).map(str::to_owned);
+    let rtt_us = words.iter().find_map(|word| word.strip_prefix("rtt_us="));
+    let is_distant = |word: &&str| word.parse::<f64>().is_ok_and(|rtt_us| rtt_us > 0.0);
+    let distance = rtt_us.filter(is_distant).map(|rtt_us| format!("rtt_us={rtt_us}"));
     let outside: Vec<String> = outside(&profile, requests).into_iter().chain(distance).collect();
     let guess = (!outside.is_empty())
         .then(|| say(format!("not calibrated for {}: the figures are guesses", outside.join(", "))));
@@ -170,6 +172,11 @@ mod tests {
         };
         assert_eq!(disk("--name=a --rw=write --bs=1M --iodepth=8"), "");
         assert_eq!(disk("--name=a --rw=randwrite --bs=1M --iodepth=32"), "");
+        let distant = |rtt_us| {
+            let device = format!("sim:smr-hdd-30t,rtt_us={rtt_us}");
+            guess(&device, WriteMode::Qd1, "--name=a --rw=write --bs=1M --iodepth=8")
+        };
+        assert_eq!([distant(0), distant(100)], [String::new(), said("rtt_us=100", "smr-hdd-30t")]);
         assert_eq!(disk("--name=a --rw=write --bs=4k"), said("bs=4K", "smr-hdd-30t"));
         assert_eq!(
             disk("--name=a --rw=write --bsrange=64k-1M --iodepth=200 --name=b --rw=randread --bs=1M"),

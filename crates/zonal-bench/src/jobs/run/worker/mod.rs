@@ -599,7 +599,9 @@ impl<'a, T: Time> Worker<'a, T> {
 
     pub(super) fn fail(&mut self, failure: Failure) {
         self.errors += 1;
-        self.failure.get_or_insert(failure);
+        if self.failure.as_ref().is_none_or(|first| first.is_consequence() && !failure.is_consequence()) {
+            self.failure = Some(failure);
+        }
     }
 
     /// Records a write that was placed at `at`.

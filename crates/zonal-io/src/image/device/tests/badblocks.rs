@@ -74,15 +74,14 @@ fn conventional_zone_keeps_what_is_before_the_bad_block() {
 }
 
 #[test]
-fn bad_blocks_survive_a_reopen_once_flushed() {
+fn changes_of_bad_blocks_are_durable_at_once_and_cleared_ranges_after_a_flush() {
     let backing = bad(true, true);
     let device = open(&backing);
     assert_eq!(listed(&device), [(TWO + 11, TWO + 12)]);
     assert_eq!(write(&device, TWO, 16, 3), MEDIUM);
     assert_eq!(listed(&device), [], "cleared by the error");
-    change(&device, "+700-703");
     assert_eq!(flush(&device), DONE);
-    change(&device, "+1-1");
+    change(&device, "+700-703");
     device.abandon();
     let backing = Arc::new(backing.restart(1));
     let device = open(&backing);
