@@ -9,9 +9,9 @@
 
 use crate::hibernation::Link;
 use crate::model::{Job, Model, Tag, Totals};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use zonal_core::{Nanos, Op};
+use zonal_core::{Geometry, Nanos, Op, Sector, Sectors, ZoneIndex};
 use zonal_io::device::{
     Command, CommandResult, Completed, Context, Device, DeviceInfo, HostTime, Insight, Output, Submitted,
     Wrapper,
@@ -40,6 +40,9 @@ struct TimedState {
     has_news: Vec<bool>,
     /// Number of commands that the inner device has not completed.
     awaited: u32,
+    /// End of the data of each zone that was written to, as far as known: the place of an append
+    /// whose result is not known yet.
+    ends: HashMap<ZoneIndex, Sector>,
     /// The link, if it hibernates.
     link: Option<Link>,
 }
@@ -70,6 +73,7 @@ impl Timed {
             ready: (0..info.queues).map(|_| VecDeque::new()).collect(),
             has_news: vec![false; info.queues],
             awaited: 0,
+            ends: HashMap::new(),
             link: model.hibernation().map(Link::new),
             model,
         };
@@ -151,10 +155,29 @@ impl TimedState {
                 None
             }
         };
-        let job = job(command, result.as_ref());
+        let mut job = job(command, result.as_ref());
+        if result.is_none() {
+            self.place(&mut job, &inner.info().geometry);
+        }
         self.slots[tag as usize].result = result;
         self.model.submit(now, tag, &job);
         true
+    }
+
+    /// Sets the place of an append that the inner device has not completed: behind what was written
+    /// to its zone, which it keeps account of.
+    fn place(&mut self, job: &mut Job, geometry: &Geometry) {
+        let zone = geometry.zone_of(job.sector);
+        match job.op {
+            Op::Append => job.sector = self.ends.get(&zone).copied().unwrap_or(job.sector),
+            Op::Write | Op::WriteZeroes => {}
+            Op::ZoneReset => drop(self.ends.remove(&zone)),
+            Op::ResetAll => self.ends.clear(),
+            _ => {}
+        }
+        if job.op.is_write() && !geometry.is_conventional(zone) {
+            self.ends.insert(zone, job.sector + Sectors(job.sectors.into()));
+        }
     }
 
     /// Passes on the commands that waited for the link, as far as the inner device takes them.
@@ -233,9 +256,15 @@ impl Wrapper for Timed {
         let mut state = self.state.lock();
         let mut due = None;
         if state.awaited > 0 {
-            let TimedState { slots, free, ready, awaited, .. } = &mut *state;
+            let TimedState { slots, free, ready, awaited, ends, .. } = &mut *state;
+            let geometry = &self.info.geometry;
             due = self.inner.poll(now, queue, usize::MAX, &mut |Completed { context, result }| {
                 let tag = context.into_token() as Tag;
+                if let Ok(Output::Appended(at)) = result {
+                    // Behind it at least: the zone may have had data before.
+                    let end = ends.entry(geometry.zone_of(at)).or_insert(at);
+                    *end = at.max(*end);
+                }
                 slots[tag as usize].result = Some(result);
                 *awaited -= 1;
                 finish(slots, free, ready, tag);

@@ -209,6 +209,24 @@ fn reset_of_a_zone_with_older_data_takes_its_time() {
     assert!(begin.elapsed() >= Duration::from_micros(10_600), "{:?}", begin.elapsed());
 }
 
+/// The device completes an append later, so that its place is not known when the model begins it.
+#[test]
+fn reset_of_a_zone_filled_by_appends_takes_its_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("appended.zonal");
+    create(&path);
+    let mut host = Host::new(timed("zns-1t", image(&path)), WriteMode::Append);
+    for n in 0..32 {
+        host.submit(Request::append(Sector(0), BLOCK, block(n)));
+    }
+    host.wait_for(32);
+    let begin = Instant::now();
+    host.submit(Request::zone(Op::ZoneReset, Sector(0)));
+    host.wait_for(33);
+    // 5 to 16.2 ms; the zone is full to a half.
+    assert!(begin.elapsed() >= Duration::from_micros(10_600), "{:?}", begin.elapsed());
+}
+
 #[test]
 fn limits_and_errors_of_the_inner_device_are_passed_on_in_the_drives_time() {
     let options = EmulatedOptions::default().with_zone_max_open(2).with_zone_max_active(2);
