@@ -75,7 +75,8 @@
 //! # Where to look
 //! - Names of devices and their options: `zonal help devices`, also in docs/CLI.md.
 //! - [`device`]: the interface of drives, and of wrappers around them
-//!   ([`Wrapper`](device::Wrapper): it implements only what differs). [`registry`]: opens devices by
+//!   ([`Wrapper`](device::Wrapper): it implements only what differs), and a
+//!   [conformance kit](device::conformance) that checks them. [`registry`]: opens devices by
 //!   name. [`fault`]: fault injection.
 //! - [`volume`]: the write path, its modes and options. [`image`]: drives in files.
 //! - [`fs`]: the file system. [`sim`]: drives in virtual time. [`nvme`]: drives over NVMe/TCP, and
