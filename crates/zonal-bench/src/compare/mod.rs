@@ -77,6 +77,15 @@ impl ResultsComparison {
         if devices.iter().all(|name| !name.is_empty()) && devices[0] != devices[1] {
             all.differences.push(format!("the devices differ: {} in A, {} in B", devices[0], devices[1]));
         }
+        let names: BTreeSet<&String> = a.write_path.keys().chain(b.write_path.keys()).collect();
+        for name in names {
+            let values =
+                [a, b].map(|results| results.write_path.get(name).map_or("the default", String::as_str));
+            if values[0] != values[1] {
+                let [a, b] = values;
+                all.differences.push(format!("{name} of the write path: {a} in A, {b} in B"));
+            }
+        }
         let modes = [a, b].map(Results::modes);
         let pairs = mode_pairs(&modes);
         for (side, own) in modes.iter().enumerate() {

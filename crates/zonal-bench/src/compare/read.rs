@@ -33,6 +33,8 @@ pub struct Results {
     version: String,
     time: String,
     pub(super) devices: Vec<String>,
+    /// Options of the write path that do not have their defaults.
+    pub(super) write_path: BTreeMap<String, String>,
     jobs: Vec<Job>,
 }
 
@@ -58,6 +60,8 @@ struct RunPart {
 struct Mode {
     #[serde(default)]
     device: String,
+    #[serde(default)]
+    write_path: BTreeMap<String, String>,
 }
 
 /// A job.
@@ -119,7 +123,9 @@ impl Results {
             return Err(ResultsError::NoJobs);
         }
         let mut devices: Vec<String> = Vec::new();
+        let mut write_path = BTreeMap::new();
         for mode in document.zonal.into_iter().flat_map(|run| run.modes) {
+            write_path.extend(mode.write_path.iter().map(|(name, value)| (harmless(name), harmless(value))));
             let device = harmless(&mode.device);
             if !device.is_empty() && !devices.contains(&device) {
                 devices.push(device);
@@ -134,6 +140,7 @@ impl Results {
             version: harmless(&document.version),
             time: harmless(document.time.trim()),
             devices,
+            write_path,
             jobs,
         })
     }

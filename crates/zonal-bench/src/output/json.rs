@@ -9,6 +9,7 @@ use crate::report::VerifyReport;
 use crate::report::{DirReport, JobReport, Lack, ModeReport, Report};
 use crate::report::{FilesPart, FilesReport};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
 use zonal_io::device::HeadMoves;
 use zonal_io::volume::Statistics;
@@ -62,6 +63,9 @@ struct Mode {
     device: String,
     write_mode: &'static str,
     reason: &'static str,
+    /// Options of the write path that do not have their defaults.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    write_path: BTreeMap<&'static str, String>,
     statistics: Statistics,
     #[serde(skip_serializing_if = "Option::is_none")]
     head: Option<HeadMoves>,
@@ -209,6 +213,7 @@ fn mode(mode: &ModeReport) -> Mode {
         device: mode.device.clone(),
         write_mode: mode.mode.name(),
         reason: mode.mode_reason,
+        write_path: mode.options.iter().cloned().collect(),
         statistics: mode.statistics,
         head: mode.head_moves,
         commands_per_write: mode.commands_per_write(),

@@ -27,6 +27,11 @@ impl Report {
 
 fn print_mode(text: &mut String, mode: &ModeReport) {
     line!(text, "{}: write mode {} ({})", mode.device.trim_end_matches(':'), mode.mode, mode.mode_reason);
+    if !mode.options.is_empty() {
+        let options: Vec<String> =
+            mode.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        line!(text, "write path: {}", options.join(", "));
+    }
     for note in &mode.notes {
         line!(text, "{note}");
     }

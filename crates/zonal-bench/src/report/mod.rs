@@ -16,7 +16,7 @@ use crate::measure::{Dir, Latency, Samples};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use zonal_io::device::HeadMoves;
-use zonal_io::volume::{Statistics, Volume, WriteMode};
+use zonal_io::volume::{OptionKey, SetBy, Statistics, Volume, WriteMode};
 
 /// Results of a job in one direction.
 #[derive(Clone, Debug, Default)]
@@ -207,6 +207,8 @@ pub struct ModeReport {
     pub mode: WriteMode,
     /// Reason for the mode.
     pub mode_reason: &'static str,
+    /// Other options of the write path that do not have their defaults, as in `--set`.
+    pub options: Vec<(&'static str, String)>,
     /// Reported jobs; consecutive ones are merged if they request it.
     pub jobs: Vec<JobReport>,
     /// Counters of the write path.
@@ -229,10 +231,15 @@ impl ModeReport {
     /// Report of the mode and counters of `volume`, without jobs.
     pub(crate) fn of(volume: &Volume) -> ModeReport {
         let (mode, mode_reason) = volume.mode();
+        let options = volume.options();
+        let is_given =
+            |key: &OptionKey| *key != OptionKey::Mode && options.setters.of(*key) != SetBy::Default;
+        let given = OptionKey::ALL.into_iter().filter(is_given);
         ModeReport {
             device: volume.info().name.clone(),
             mode,
             mode_reason,
+            options: given.map(|key| (key.name(), options.text(key))).collect(),
             jobs: Vec::new(),
             statistics: volume.statistics(),
             head_moves: None,

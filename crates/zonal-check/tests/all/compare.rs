@@ -51,6 +51,21 @@ fn modes_are_compared_with_their_own_and_ratios_are_those_of_the_files() {
 }
 
 #[test]
+fn options_of_the_write_path_are_recorded_and_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    bench(dir, "a.json", &format!("--write-mode per-zone {JOB}"));
+    bench(dir, "b.json", &format!("--write-mode per-zone --scheduler mq-deadline --no-merge {JOB}"));
+    assert_eq!(json(dir, "a.json")["zonal"]["modes"][0]["write_path"], Value::Null);
+    let of_b = &json(dir, "b.json")["zonal"]["modes"][0]["write_path"];
+    assert_eq!(*of_b, serde_json::json!({ "merge": "no", "scheduler": "mq-deadline" }));
+    let text = compare(dir, "a.json b.json");
+    for difference in ["merge of the write path: the default in A, no in B", "scheduler of the write path:"] {
+        assert!(text.contains(difference), "{text}");
+    }
+}
+
+#[test]
 fn incomparable_results_are_reported() {
     let dir = place();
     bench(
