@@ -25,10 +25,10 @@
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 pub mod conformance;
 
-use crate::badblocks::BadRange;
+pub use crate::badblocks::BadRange;
 pub use crate::changes::{Changes, ZoneSetting};
 pub use crate::data::Data;
-use crate::identity::Identity;
+pub use crate::identity::Identity;
 use crate::image::CacheId;
 pub use crate::news::Wakeups;
 use crate::pending::{Merged, PendingRequest, ReadBack};

@@ -126,8 +126,8 @@ impl Wrapper for Flushing {
     }
 }
 
-/// Runs the conformance kit, which tries every part of the contract, on the wrapper around a drive.
-/// It erases the drive.
+/// Runs the conformance kit, which tries the contract, on the wrapper around a drive. It erases the
+/// drive.
 fn conforms() -> Result<(), Box<dyn std::error::Error>> {
     let drive = zonal::open("ram:size=64M,zone_size=1M,complete=poll,submit_queues=2")?;
     let report = check(&Flushing::new(drive, 16), &Options::default());

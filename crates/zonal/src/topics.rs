@@ -273,8 +273,8 @@ Commands that write to a drive take these options: bench, replay, mount, serve, 
 fn overwriting() -> String {
     "\
 Commands that write to a drive, reset its zones or take them offline check first for a file system (Zonal, XFS, btrfs,
-F2FS, zonefs, ext2 to ext4) and for a partition table (GPT, MBR). If there is one, they print its type, change nothing,
-and exit with 4. --yes overwrites it.
+F2FS, zonefs, ext2 to ext4) and for a partition table (GPT, MBR). If there is one, or if a written block where it would
+be cannot be read, they say so, change nothing, and exit with 4. --yes overwrites it.
 
   bench      unless its jobs only read; --readonly refuses jobs that write
   replay     always
@@ -285,10 +285,11 @@ and exit with 4. --yes overwrites it.
   mkfs       always; also if a zone contains data
   fio        the engine; the job option is yes=1
 
-Only calibrate and mkfs also refuse data of unknown origin; the others overwrite it. Devices in memory (null, ram, sim)
-start empty and are not checked. Only the beginning of a device is checked: of the range with linear, of the first device
-with concat. A drive that is mounted or open in another process is always refused, except by `zone --set`: that process
-makes the change, without this check.
+Only calibrate and mkfs also refuse data of unknown origin, such as that of an encrypted drive opened without crypt:;
+the others overwrite it. Devices in memory (null, ram, sim) start empty and are not checked. Only the beginning of a
+device is checked: of the range with linear, of the first device with concat. A drive that is mounted or open in another
+process is always refused, except by `zone --set`: that process makes the
+change, without this check.
 "
     .to_owned()
 }

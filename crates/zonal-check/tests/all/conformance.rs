@@ -153,6 +153,10 @@ enum Lie {
     KeepsOnResetAll,
     /// Loses every tenth write.
     LosesData,
+    /// Never has news.
+    NoNews,
+    /// Holds completions back, and forgets them in `is_idle`.
+    IdleWithHeld,
 }
 
 /// Drive with a defect.
@@ -174,7 +178,10 @@ impl Liar {
         };
         let name =
             format!("ram:size=24M,zone_size=1M,zone_nr_conv=1,zone_max_open=3,zone_max_active=5{options}");
-        let inner = opened(&name);
+        Liar::over(lie, opened(&name))
+    }
+
+    fn over(lie: Lie, inner: Arc<dyn Device>) -> Liar {
         let mut info = inner.info().clone();
         if lie == Lie::NoName {
             info.name.clear();
@@ -194,6 +201,16 @@ impl Liar {
 
     fn nth(&self, every: u32) -> bool {
         self.count.fetch_add(1, Ordering::SeqCst) % every == every - 1
+    }
+
+    /// Completions that are returned a poll later than the drive did.
+    fn held_of(&self, queue: usize) -> Vec<Completed> {
+        let mut held = self.held.lock().unwrap();
+        let all = std::mem::take(&mut *held);
+        let (now, later): (VecDeque<_>, VecDeque<_>) =
+            all.into_iter().partition(|(of, _)| self.lie == Lie::IdleWithHeld && *of == queue);
+        *held = later;
+        now.into_iter().map(|(_, completed)| completed).collect()
     }
 
     /// Changes a result on its way to the host.
@@ -291,13 +308,23 @@ impl Wrapper for Liar {
     ) -> Option<Nanos> {
         let budget = if self.lie == Lie::OverBudget { budget + 1 } else { budget };
         let queue = if self.lie == Lie::OtherQueue { 1 - queue } else { queue };
-        self.inner.poll(now, queue, budget, &mut |Completed { context, result }| {
+        let held = self.held_of(queue);
+        let due = self.inner.poll(now, queue, budget, &mut |Completed { context, result }| {
             let completed = Completed { context, result: self.bend(result) };
-            match self.lie == Lie::Loses && self.nth(50) {
+            match self.lie == Lie::IdleWithHeld || self.lie == Lie::Loses && self.nth(50) {
                 true => self.held.lock().unwrap().push_back((queue, completed)),
                 false => done(completed),
             }
-        })
+        });
+        held.into_iter().for_each(done);
+        match self.lie == Lie::IdleWithHeld {
+            true => Some(now),
+            false => due,
+        }
+    }
+
+    fn has_news(&self, queue: usize) -> bool {
+        self.lie != Lie::NoNews && self.inner.has_news(queue)
     }
 
     fn is_idle(&self, queue: usize) -> bool {
@@ -342,6 +369,7 @@ fn each_violation_is_found_by_its_check() {
         (Lie::Overrun, "refusals"),
         (Lie::OverBudget, "full queues"),
         (Lie::Idle, "full queues"),
+        (Lie::IdleWithHeld, "full queues"),
         (Lie::BusyButDone, "refused commands"),
         (Lie::NoOrder, "order"),
         (Lie::Silent, "wake-ups"),
@@ -353,4 +381,15 @@ fn each_violation_is_found_by_its_check() {
         let found = report.violation().map(|(name, _)| name);
         assert_eq!(found, Some(name), "{lie:?}: {report}");
     }
+}
+
+#[test]
+fn device_without_news_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("d");
+    ImageOptions::default().with_size(8 << 20).with_zone_size(1 << 20).create(&path).unwrap();
+    let liar = Liar::over(Lie::NoNews, opened(&format!("image:{},threads=2", path.display())));
+    let options = Options { patience: Duration::from_millis(100), steps: 50, ..Options::default() };
+    let report = check(&liar, &options);
+    assert_eq!(report.violation().map(|(name, _)| name), Some("wake-ups"), "{report}");
 }

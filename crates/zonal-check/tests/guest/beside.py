@@ -10,6 +10,14 @@ beside.py write DIRECTORY FILES           writes files of 1 MiB, flushing each, 
                                           files before the first failure, the number of successes
                                           after it, and the errors
 beside.py verify DIRECTORY FILES          reads the flushed files, and prints how many are intact
+beside.py files DIRECTORY JOBS FILES LEAST MOST
+                                          writes files of LEAST to MOST MiB through the page cache in
+                                          as many processes as there are jobs, FILES each, one after
+                                          the other; prints the bytes and the seconds until all of
+                                          them are on the drive
+beside.py overwrite DIRECTORY MIB PERCENT fills that part of the space with files of one size, and
+                                          then overwrites each once, in random order; prints the same
+                                          for the second part
 
 `write` lists its flushed files in /tmp/flushed.
 """
@@ -177,4 +185,51 @@ def verify(directory, files):
     print(intact, len(flushed))
 
 
-{"load": load, "write": write, "verify": verify}[sys.argv[1]](*sys.argv[2:])
+def files(directory, jobs, number, least, most):
+    os.makedirs(directory)
+    chance = random.Random(7)
+    sizes = [[chance.randint(int(least) * 256, int(most) * 256) * BLOCK for _ in range(int(number))] for _ in range(int(jobs))]
+    # The largest write is that of the jobs of experiments/s0-files.
+    memory = mmap.mmap(-1, MIB if int(most) > 8 else 8 * MIB)
+    memory.write(b"z" * len(memory))
+    begin = time.monotonic()
+    for job, of_job in enumerate(sizes):
+        if os.fork() == 0:
+            for n, size in enumerate(of_job):
+                file = os.open(os.path.join(directory, f"{job}.{n}"), os.O_WRONLY | os.O_CREAT)
+                while size:
+                    size -= os.write(file, memoryview(memory)[: min(size, len(memory))])
+                os.close(file)
+            os._exit(0)
+    if any(os.wait()[1] for _ in sizes):
+        sys.exit("a job failed")
+    os.sync()
+    print(sum(map(sum, sizes)), f"{time.monotonic() - begin:.3f}")
+
+
+def overwrite(directory, mib, percent):
+    size = int(mib) * MIB
+    os.makedirs(directory)
+    room = os.statvfs(directory)
+    paths = [os.path.join(directory, str(n)) for n in range(room.f_blocks * room.f_frsize * int(percent) // 100 // size)]
+    memory = mmap.mmap(-1, size)
+    memory.write(b"z" * size)
+    # Bypassing the page cache, this part takes no time of the processors.
+    for path in paths:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_DIRECT)
+        if os.write(file, memory) < size:
+            sys.exit("a write was short")
+        os.close(file)
+    os.sync()
+    random.Random(7).shuffle(paths)
+    begin = time.monotonic()
+    for path in paths:
+        file = os.open(path, os.O_WRONLY)
+        if os.write(file, memory) < size:
+            sys.exit("a write was short")
+        os.close(file)
+    os.sync()
+    print(len(paths) * size, f"{time.monotonic() - begin:.3f}")
+
+
+{"load": load, "write": write, "verify": verify, "files": files, "overwrite": overwrite}[sys.argv[1]](*sys.argv[2:])

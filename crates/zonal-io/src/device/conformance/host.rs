@@ -322,7 +322,7 @@ impl<'d> Host<'d> {
                     polls = 0;
                     self.advance(due);
                 }
-                (None, Time::Virtual(_)) if self.take_is_near(token) => {}
+                (None, Time::Virtual(_)) if self.has_answer(token) => {}
                 (None, Time::Virtual(_)) => {
                     return Err(format!("queue {queue} has a command, but no time at which to poll for it"));
                 }
@@ -336,7 +336,7 @@ impl<'d> Host<'d> {
                 (due, Time::Real(_)) => {
                     let left = due.map_or(self.patience, |due| Duration::from_nanos(due.0 - now.0));
                     let since = Instant::now();
-                    self.sleep(queue, left.min(self.patience), || self.take_is_near(token));
+                    self.sleep(queue, left.min(self.patience), || self.has_answer(token));
                     if due.is_none() {
                         overslept = Some(since.elapsed());
                     }
@@ -350,7 +350,7 @@ impl<'d> Host<'d> {
         }
     }
 
-    fn take_is_near(&self, token: u64) -> bool {
+    pub fn has_answer(&self, token: u64) -> bool {
         self.flights.lock().get(&token).is_some_and(|flight| flight.result.is_some())
     }
 

@@ -3,7 +3,28 @@
 //!
 //! For authors of devices and wrappers, in tests. [`check`] submits commands from one thread and
 //! from several, in real or virtual time, and returns the result of each check. **It erases the
-//! device.**
+//! device**, all of whose commands have to succeed: bad blocks, failed zones and injected faults are
+//! found as violations.
+//!
+//! | check | what it tries |
+//! |---|---|
+//! | facts | [`DeviceInfo`] is consistent |
+//! | reports | each zone once, in order, from any sector, and none behind the end |
+//! | zone commands | random commands, one at a time: the answer and the zones afterwards, by the rules of the personality |
+//! | capacity | writes and appends up to the last block of a zone, and none behind it |
+//! | limits | more zones are opened than the limits allow |
+//! | refusals | lengths, alignments and places that no zone accepts; the zones stay as they are |
+//! | payloads | data read are those written, whatever the memory's alignment; no other memory is touched |
+//! | full queues | a queue takes commands until it is full, returns each once, and [`is_idle`](Device::is_idle) |
+//! | refused commands | a command that found its queue full has had no effect |
+//! | order | writes submitted together take effect in order, if the device promises it |
+//! | threads | several threads on each queue, every thread with a zone of its own |
+//! | wake-ups | a thread that sleeps is woken by each completion, and [`has_news`](Device::has_news) tells of it |
+//! | changes | zones that fail are reported once, and commands of the host never |
+//! | settled | [`settle`](Device::settle) of zones without commands that timed out |
+//!
+//! Not tried: that `poll` returns at once while another thread polls the queue, power cuts, and
+//! [`badblocks`](Device::badblocks).
 //!
 //! ```
 //! use zonal_io::device::conformance::{Options, check};
@@ -42,7 +63,8 @@ pub enum Errors {
 pub struct Options {
     /// Seed of the random commands. The same seed gives the same commands of each thread.
     pub seed: u64,
-    /// Commands of each random check.
+    /// Commands of each random check. With few steps only the beginning of a large zone is written
+    /// at random.
     pub steps: u32,
     /// Time after which a thread that sleeps beside a completion counts as not woken. A command has
     /// six times as long, in real time.
@@ -152,8 +174,8 @@ pub fn check(device: &dyn Device, options: &Options) -> Report {
     run(device, options, checks)
 }
 
-/// Checks the promises about commands that time out, on a device whose writes time out now and
-/// then. Not a part of [`check`], because most checks need a device whose commands succeed. Erases
+/// Checks the promises about commands that time out, on a device whose writes, and only they, time
+/// out now and then. Not a part of [`check`], because most checks need a device whose commands succeed. Erases
 /// the device.
 pub fn check_timeouts(device: &dyn Device, options: &Options) -> Report {
     run(device, options, &[("timeouts", data::timeouts)])

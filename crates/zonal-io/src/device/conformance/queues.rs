@@ -11,7 +11,7 @@ use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use zonal_core::{DeviceError, Op, SECTOR_BYTES, ZoneCondition, ZoneIndex};
+use zonal_core::{DeviceError, Op, SECTOR_BYTES, Sector, ZoneCondition, ZoneIndex};
 
 const SECTOR: usize = SECTOR_BYTES as usize;
 
@@ -20,23 +20,28 @@ const FLIGHTS_MAX: usize = 2048;
 
 /// A queue is filled: it takes commands until it is full, returns each once, and is idle afterwards.
 pub(super) fn full(host: &Host<'_>, options: &Options) -> Result<(), Broken> {
-    let zones = Zones::new(host, options)?;
-    let info = zones.info;
+    let (info, zone) = (host.device.info(), written(host, options)?);
     let mut chance = Pcg64Mcg::seed_from_u64(options.seed);
-    let chosen = zones.chosen();
     for queue in 0..info.queues {
         let mut tokens = Vec::new();
-        for n in 0..FLIGHTS_MAX {
-            let order = read_order(info, &mut chance, chosen[n % chosen.len()]).on(queue);
+        for _ in 0..FLIGHTS_MAX {
+            let order = read_order(info, &mut chance, zone).on(queue);
             match host.offer(order)? {
                 Offered::Taken(token) => tokens.push(token),
                 Offered::Done(answered) => is_read(&answered)?,
                 Offered::Busy(_) => break,
             }
         }
-        // Only threads of other queues ask, so a device with one queue need not know.
-        if info.queues > 1 && !tokens.is_empty() && host.device.is_idle(queue) {
-            return Err(format!("queue {queue} is idle with {} commands", tokens.len()));
+        // A completion that is held back makes the queue no more idle than a command.
+        let since = Instant::now();
+        for (n, token) in tokens.iter().enumerate() {
+            while !host.has_answer(*token) && since.elapsed() < host.patience() {
+                // Only threads of other queues ask, so a device with one queue need not know.
+                if info.queues > 1 && host.device.is_idle(queue) {
+                    return Err(format!("queue {queue} is idle with {} commands", tokens.len() - n));
+                }
+                host.rest(queue)?;
+            }
         }
         for token in tokens {
             is_read(&host.wait_for(token, queue)?)?;
@@ -52,10 +57,18 @@ pub(super) fn full(host: &Host<'_>, options: &Options) -> Result<(), Broken> {
     Ok(())
 }
 
+/// A zone whose first block is written: a device may complete reads of others inline.
+fn written(host: &Host<'_>, options: &Options) -> Result<ZoneIndex, Broken> {
+    let mut zones = Zones::new(host, options)?;
+    let zone = *zones.sequential().first().ok_or("no sequential zone can be written")?;
+    zones.act(zone, Op::Write, 0, zones.block())?;
+    Ok(zone)
+}
+
 fn is_read(answered: &Answered) -> Result<(), Broken> {
     match &answered.0 {
         Ok(Output::Done) => Ok(()),
-        other => Err(format!("a read of an empty zone: {other:?}")),
+        other => Err(format!("a read of a block: {other:?}")),
     }
 }
 
@@ -222,12 +235,28 @@ pub(super) fn wakeups(host: &Host<'_>, options: &Options) -> Result<Option<Strin
     if host.is_virtual() {
         return Ok(Some("the device is in virtual time, where no thread sleeps".into()));
     }
-    let info = host.device.info();
+    let (info, zone) = (host.device.info(), written(host, options)?);
     let mut chance = Pcg64Mcg::seed_from_u64(options.seed);
+    // The first kind of command that the device completes later.
+    let order = |chance: &mut Pcg64Mcg, flushes: bool| match flushes {
+        true => Order::new(Op::Flush, Sector(0), 0),
+        false => read_order(info, chance, zone),
+    };
+    let flushes = match host.push(order(&mut chance, false))? {
+        Ok(_) => true,
+        Err(token) => {
+            is_read(&host.wait_for(token, 0)?)?;
+            false
+        }
+    };
+    for round in 0..options.steps.min(20) {
+        let queue = round as usize % info.queues;
+        has_news(host, order(&mut chance, flushes).on(queue))?;
+    }
     let mut slept_through = 0;
     for round in 0..options.steps.min(200) {
         let queue = round as usize % info.queues;
-        let order = read_order(info, &mut chance, ZoneIndex(0)).on(queue);
+        let order = order(&mut chance, flushes).on(queue);
         let pause = Duration::from_micros(chance.next_u64() % 200);
         let is_done = AtomicBool::new(false);
         let inline = std::thread::scope(|scope| -> Result<bool, Broken> {
@@ -272,6 +301,23 @@ pub(super) fn wakeups(host: &Host<'_>, options: &Options) -> Result<Option<Strin
         slept_through += u32::from(!inline);
     }
     Ok((slept_through == 0).then(|| "the device completes every command inline".into()))
+}
+
+/// A completion that no poll has seen, and for which the last one named no time, is news.
+fn has_news(host: &Host<'_>, order: Order) -> Result<(), Broken> {
+    let queue = order.queue;
+    let Err(token) = host.push(order)? else { return Ok(()) };
+    let (count, due) = host.poll(queue)?;
+    if count == 0 && due.is_none() {
+        let since = Instant::now();
+        while !host.device.has_news(queue) && since.elapsed() < host.patience() {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        if since.elapsed() >= host.patience() && host.poll(queue)?.0 > 0 {
+            return Err(format!("queue {queue} has a completion that no poll has seen, and no news"));
+        }
+    }
+    is_read(&host.wait_for(token, queue)?)
 }
 
 /// Changes are those that no command of the host caused, and each is taken once.

@@ -241,7 +241,10 @@ impl<'h, 'd> Zones<'h, 'd> {
         if !self.allows_more
             && (is_over(open, self.limits.open_max) || is_over(active, self.limits.active_max))
         {
-            return Err(format!("{open} zones are open and {active} active, with {:?}", self.limits));
+            let limits = self.limits;
+            return Err(format!(
+                "{open} zones are open and {active} active, with {limits:?} (a device may allow more with the option allows_more)"
+            ));
         }
         Ok(())
     }
@@ -401,9 +404,15 @@ pub(super) fn capacity(host: &Host<'_>, options: &Options) -> Result<Option<Stri
         if capacity.div_ceil(most) > WRITES_MAX {
             return Ok(Some(format!("more than {WRITES_MAX} writes would fill a zone")));
         }
+        let append_most = zones.info.append_sectors_max / block * block;
+        let mut appends = false;
         while zones.state(zone).written + most < capacity {
             let offset = zones.state(zone).written;
-            zones.act(zone, Op::Write, offset, most)?;
+            match appends {
+                true => zones.act(zone, Op::Append, 0, append_most.min(most))?,
+                false => zones.act(zone, Op::Write, offset, most)?,
+            }
+            appends = !appends && append_most > 0;
         }
         let offset = zones.state(zone).written;
         if most > capacity - offset {
