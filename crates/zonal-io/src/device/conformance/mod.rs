@@ -1,4 +1,4 @@
-//! Conformance kit: checks that a [`Device`](super::Device) keeps the contract of the
+//! Conformance kit: checks that a [`Device`] keeps the contract of the
 //! [module](super).
 //!
 //! For authors of devices and wrappers, in tests. [`check`] submits commands from one thread and
