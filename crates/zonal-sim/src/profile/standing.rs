@@ -107,7 +107,7 @@ impl fmt::Display for Standing {
                 f.write_str("calibrated")?;
                 to.iter().try_for_each(|to| write!(f, " for {to}"))?;
                 worst.iter().try_for_each(|worst| write!(f, ", worst residual {worst:.1}%"))?;
-                to.iter().try_for_each(|_| f.write_str("; other runs are predicted"))
+                to.iter().try_for_each(|_| f.write_str("; other runs are guesses"))
             }
             Standing::Unexplained(worst) => {
                 write!(f, "fitted, but with a residual of {worst:.1}%, which is not explained: {RANGE}")
