@@ -253,7 +253,8 @@ impl Wrapper for Timed {
         budget: usize,
         done: &mut dyn FnMut(Completed),
     ) -> Option<Nanos> {
-        let mut state = self.state.lock();
+        // Completions are passed on under the lock, so another poll does not wait for it.
+        let Some(mut state) = self.state.try_lock() else { return Some(now) };
         let mut due = None;
         if state.awaited > 0 {
             let TimedState { slots, free, ready, awaited, ends, .. } = &mut *state;

@@ -38,8 +38,8 @@ fn emulated_devices_conform() {
     let shape = "size=24M,zone_size=1M,zone_capacity=960k,zone_nr_conv=2,zone_max_open=4,zone_max_active=6";
     for personality in ["zns", "zbc"] {
         for (kind, options, without) in [
-            ("null", "", &["payloads", "order", "wake-ups"][..]),
-            ("ram", "", &["order", "wake-ups"]),
+            ("null", "", &["payloads", "order", "polls", "wake-ups"][..]),
+            ("ram", "", &["order", "polls", "wake-ups"]),
             ("ram", ",complete=poll,submit_queues=3,hw_queue_depth=4", &["order"]),
             ("ram", ",complete=poll,completion_nsec=20000,submit_queues=2,hw_queue_depth=8", &["order"]),
             ("ram", ",complete=poll,preserves_write_order=1,blocksize=4096", &[]),
@@ -153,6 +153,8 @@ enum Lie {
     KeepsOnResetAll,
     /// Loses every tenth write.
     LosesData,
+    /// Lets one thread at a time poll.
+    OnePoll,
     /// Never has news.
     NoNews,
     /// Holds completions back, and forgets them in `is_idle`.
@@ -168,6 +170,7 @@ struct Liar {
     count: AtomicU32,
     held: Mutex<VecDeque<(usize, Completed)>>,
     kept: Mutex<Changes>,
+    one: Mutex<()>,
 }
 
 impl Liar {
@@ -196,6 +199,7 @@ impl Liar {
             count: AtomicU32::new(0),
             held: Mutex::default(),
             kept: Mutex::default(),
+            one: Mutex::default(),
         }
     }
 
@@ -308,6 +312,7 @@ impl Wrapper for Liar {
     ) -> Option<Nanos> {
         let budget = if self.lie == Lie::OverBudget { budget + 1 } else { budget };
         let queue = if self.lie == Lie::OtherQueue { 1 - queue } else { queue };
+        let _one = (self.lie == Lie::OnePoll).then(|| self.one.lock().unwrap());
         let held = self.held_of(queue);
         let due = self.inner.poll(now, queue, budget, &mut |Completed { context, result }| {
             let completed = Completed { context, result: self.bend(result) };
@@ -372,6 +377,7 @@ fn each_violation_is_found_by_its_check() {
         (Lie::IdleWithHeld, "full queues"),
         (Lie::BusyButDone, "refused commands"),
         (Lie::NoOrder, "order"),
+        (Lie::OnePoll, "polls"),
         (Lie::Silent, "wake-ups"),
         (Lie::OwnChange, "changes"),
         (Lie::ChangeTwice, "changes"),

@@ -242,9 +242,19 @@ impl<'d> Host<'d> {
 
     /// Polls a queue once. Returns the number of completions and the device's deadline.
     pub fn poll(&self, queue: usize) -> Result<(usize, Option<Nanos>), Broken> {
+        self.poll_and(queue, || {})
+    }
+
+    /// Polls a queue once, and calls `in_poll` with each completion, before the poll returns.
+    pub fn poll_and(
+        &self,
+        queue: usize,
+        mut in_poll: impl FnMut(),
+    ) -> Result<(usize, Option<Nanos>), Broken> {
         let (mut count, mut broken) = (0, None);
         let due = self.device.poll(self.now(), queue, BUDGET, &mut |completed| {
             count += 1;
+            in_poll();
             let its = self.complete(queue, completed.context, completed.result);
             broken = broken.take().or(its.err());
         });

@@ -19,12 +19,12 @@
 //! | refused commands | a command that found its queue full has had no effect |
 //! | order | writes submitted together take effect in order, if the device promises it |
 //! | threads | several threads on each queue, every thread with a zone of its own |
+//! | polls | a poll returns at once while another thread polls the queue |
 //! | wake-ups | a thread that sleeps is woken by each completion, and [`has_news`](Device::has_news) tells of it |
 //! | changes | zones that fail are reported once, and commands of the host never |
 //! | settled | [`settle`](Device::settle) of zones without commands that timed out |
 //!
-//! Not tried: that `poll` returns at once while another thread polls the queue, power cuts, and
-//! [`badblocks`](Device::badblocks).
+//! Not tried: power cuts, and [`badblocks`](Device::badblocks).
 //!
 //! ```
 //! use zonal_io::device::conformance::{Options, check};
@@ -141,7 +141,7 @@ impl fmt::Display for Report {
 type Check = fn(&Host<'_>, &Options) -> Result<Option<String>, Broken>;
 
 /// Name of each check of a device opened for writing, in order.
-const CHECKS: [(&str, Check); 14] = [
+const CHECKS: [(&str, Check); 15] = [
     ("facts", |host, _| facts(host.device).map(|()| None)),
     ("reports", |host, _| rules::reports(host).map(|()| None)),
     ("zone commands", |host, options| rules::management(host, options).map(|()| None)),
@@ -153,6 +153,7 @@ const CHECKS: [(&str, Check); 14] = [
     ("refused commands", |host, options| queues::busy(host, options).map(|()| None)),
     ("order", queues::order),
     ("threads", queues::threads),
+    ("polls", queues::polls),
     ("wake-ups", queues::wakeups),
     ("changes", queues::changes),
     ("settled", |host, _| data::settled(host).map(|()| None)),

@@ -10,6 +10,7 @@ use crate::volume::keeps_data;
 use rand_pcg::Pcg64Mcg;
 use rand_pcg::rand_core::{Rng, SeedableRng};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 use zonal_core::{DeviceError, Op, SECTOR_BYTES, Sector, ZoneCondition, ZoneIndex};
 
@@ -230,6 +231,67 @@ fn thread(
     Ok(())
 }
 
+/// A poll returns at once while another thread polls the queue, which the check holds up in its
+/// completion.
+pub(super) fn polls(host: &Host<'_>, options: &Options) -> Result<Option<String>, Broken> {
+    if host.is_virtual() {
+        return Ok(Some("the device is in virtual time, where one thread polls".into()));
+    }
+    let (info, zone) = (host.device.info(), written(host, options)?);
+    let mut chance = Pcg64Mcg::seed_from_u64(options.seed);
+    let mut held_up = 0;
+    for queue in 0..info.queues {
+        let order = later(host, &mut chance, zone)?.on(queue);
+        let Err(token) = host.push(order)? else { continue };
+        let (in_poll, has_begun) = mpsc::channel();
+        let (second, has_returned) = mpsc::channel();
+        std::thread::scope(|scope| -> Result<(), Broken> {
+            let other = scope.spawn(move || -> Result<(), Broken> {
+                if has_begun.recv().is_ok() {
+                    host.poll(queue)?;
+                    // The first poll may have given up.
+                    let _ = second.send(());
+                }
+                Ok(())
+            });
+            let mut waited = Ok(());
+            while !host.has_answer(token) && waited.is_ok() {
+                let polled = host.poll_and(queue, || {
+                    if in_poll.send(()).is_ok() {
+                        waited = has_returned.recv_timeout(host.patience());
+                    }
+                });
+                polled?;
+                host.rest(queue)?;
+            }
+            drop(in_poll);
+            match (waited, other.join()) {
+                (Ok(()), Ok(result)) => result,
+                (Err(_), _) => {
+                    Err(format!("a poll of queue {queue} waited for that of another thread to return"))
+                }
+                (_, Err(_)) => Err("a thread panicked".into()),
+            }
+        })?;
+        is_read(&host.wait_for(token, queue)?)?;
+        held_up += 1;
+    }
+    Ok((held_up == 0).then(|| "the device completes every command inline".into()))
+}
+
+/// The first kind of command that the device completes later: a read of a written zone, or else a
+/// flush.
+fn later(host: &Host<'_>, chance: &mut Pcg64Mcg, zone: ZoneIndex) -> Result<Order, Broken> {
+    let read = |chance: &mut Pcg64Mcg| read_order(host.device.info(), chance, zone);
+    match host.push(read(chance))? {
+        Ok(_) => Ok(Order::new(Op::Flush, Sector(0), 0)),
+        Err(token) => {
+            is_read(&host.wait_for(token, 0)?)?;
+            Ok(read(chance))
+        }
+    }
+}
+
 /// A thread that sleeps before a command is submitted is woken by its completion.
 pub(super) fn wakeups(host: &Host<'_>, options: &Options) -> Result<Option<String>, Broken> {
     if host.is_virtual() {
@@ -237,26 +299,14 @@ pub(super) fn wakeups(host: &Host<'_>, options: &Options) -> Result<Option<Strin
     }
     let (info, zone) = (host.device.info(), written(host, options)?);
     let mut chance = Pcg64Mcg::seed_from_u64(options.seed);
-    // The first kind of command that the device completes later.
-    let order = |chance: &mut Pcg64Mcg, flushes: bool| match flushes {
-        true => Order::new(Op::Flush, Sector(0), 0),
-        false => read_order(info, chance, zone),
-    };
-    let flushes = match host.push(order(&mut chance, false))? {
-        Ok(_) => true,
-        Err(token) => {
-            is_read(&host.wait_for(token, 0)?)?;
-            false
-        }
-    };
     for round in 0..options.steps.min(20) {
         let queue = round as usize % info.queues;
-        has_news(host, order(&mut chance, flushes).on(queue))?;
+        has_news(host, later(host, &mut chance, zone)?.on(queue))?;
     }
     let mut slept_through = 0;
     for round in 0..options.steps.min(200) {
         let queue = round as usize % info.queues;
-        let order = order(&mut chance, flushes).on(queue);
+        let order = later(host, &mut chance, zone)?.on(queue);
         let pause = Duration::from_micros(chance.next_u64() % 200);
         let is_done = AtomicBool::new(false);
         let inline = std::thread::scope(|scope| -> Result<bool, Broken> {
