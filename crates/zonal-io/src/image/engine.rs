@@ -482,7 +482,13 @@ impl Engine {
                 self.ledger.before_write(placed.zone, placed.offset, &|zone| self.durable_state(zone))
             })
             .map_err(|f| DeviceError::Os(f.errno))?;
-        Ok(self.transfer_first(placed.sectors, command, self.sector_of(placed))?)
+        let to = self.sector_of(placed);
+        self.transfer_first(placed.sectors, command, to).map_err(|error| {
+            // If another write has a place behind it, a hole remains. It must not show data from
+            // before the last reset, as far as the file can still be changed.
+            let _ = self.backing.zero(self.layout.data(to), u64::from(placed.sectors) * SECTOR_BYTES);
+            error.into()
+        })
     }
 
     fn transfer_first(&self, sectors: u32, command: &Command, to: Sector) -> Result<(), DeviceError> {

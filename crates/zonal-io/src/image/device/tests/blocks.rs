@@ -9,7 +9,13 @@ struct Host {
     is_full: AtomicBool,
     /// True if all bytes are in memory.
     is_at_hand: bool,
+    /// True once a sector of [`BEHIND`] was written.
+    is_behind: AtomicBool,
 }
+
+/// A write that begins with this byte fails, once one that begins with [`BEHIND`] has arrived.
+const FAILS: u8 = 0xFA;
+const BEHIND: u8 = 0xFB;
 
 impl Backing for Host {
     fn len(&self) -> io::Result<u64> {
@@ -25,6 +31,13 @@ impl Backing for Host {
         self.is_at_hand && self.read_at(buf, at).is_ok()
     }
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
+        if buf[0] == FAILS {
+            while !self.is_behind.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            return Err(io::Error::from_raw_os_error(5));
+        }
+        self.is_behind.fetch_or(buf[0] == BEHIND, Ordering::Release);
         match self.is_full.load(Ordering::Relaxed) {
             true => Err(io::ErrorKind::StorageFull.into()),
             false => self.inner.write_at(buf, at),
@@ -43,7 +56,12 @@ impl Backing for Host {
 }
 
 fn host(is_at_hand: bool) -> Arc<Host> {
-    Arc::new(Host { inner: backing(), is_full: AtomicBool::new(false), is_at_hand })
+    Arc::new(Host {
+        inner: backing(),
+        is_full: AtomicBool::new(false),
+        is_at_hand,
+        is_behind: AtomicBool::new(false),
+    })
 }
 
 #[test]
@@ -66,6 +84,23 @@ fn write_to_a_full_file_system_takes_the_space_that_reset_zones_keep() {
     assert_eq!(write(&device, 2 * ZONE, 8, 4), DONE);
     assert_eq!(read(&device, 2 * ZONE, 16), [[4; 8], [0; 8]].concat());
     device.close().unwrap();
+}
+
+/// The failed one leaves a hole, because the other has its place already.
+#[test]
+fn append_that_fails_before_another_shows_nothing_stale() {
+    let open = OpenOptions { threads: 2, ..Default::default() };
+    let device = ImageDevice::open_backing(Path::new("twin"), host(false), &open).unwrap();
+    assert_eq!(write(&device, 2 * ZONE, 48, 1), DONE);
+    assert_eq!(manage(&device, Op::ZoneReset, 2), DONE);
+    let mut flight = CommandsInFlight::default();
+    for byte in [FAILS, BEHIND] {
+        flight.submit(&device, &command(Op::Append, 2 * ZONE, 8), byte);
+    }
+    let appended = |offset| Ok(Output::Appended(Sector(2 * ZONE + offset)));
+    assert_eq!(flight.drain(&device, 2), [(0, Err(DeviceError::Os(5))), (1, appended(8))]);
+    assert_eq!(zone(&device, 2), (ZoneCondition::ImpOpen, Some(16)));
+    assert_eq!(read(&device, 2 * ZONE, 16), [[0; 8], [BEHIND; 8]].concat());
 }
 
 #[test]
