@@ -150,6 +150,22 @@ fn fsck_locates_damaged_data_and_is_silent_on_a_sound_file_system() {
 }
 
 #[test]
+fn another_key_of_an_encrypted_drive_is_suggested_before_a_new_file_system() {
+    let dir = drive(16, 0);
+    let dir = dir.path();
+    for (name, first) in [("a", 1), ("b", 2)] {
+        std::fs::write(dir.join(name), (first..first + 64).collect::<Vec<u8>>()).unwrap();
+    }
+    zonal(dir, "mkfs crypt:key=a+d");
+    zonal(dir, "ls crypt:key=a+d");
+    let error = refused(dir, "ls crypt:key=b+d", 4);
+    assert!(
+        error.contains("no file system of Zonal on the drive, or it was made with another key"),
+        "{error}"
+    );
+}
+
+#[test]
 fn impossible_file_commands_are_refused_in_one_line() {
     let dir = drive(16, 0);
     let error = refused(dir.path(), "ls d", 4);

@@ -118,6 +118,12 @@ pub(crate) fn hinted(device: &str, error: MakeError) -> anyhow::Error {
     let remedy = match &error {
         MakeError::InUse { .. } => " (--yes)".to_owned(),
         MakeError::NeedsFile => " (--metadata)".to_owned(),
+        // Nothing tells another key from an empty drive.
+        MakeError::Superblock(SuperblockError::Magic) if device.contains("crypt:") => {
+            format!(
+                ", or it was made with another key; `zonal mkfs {device}` makes one if the drive is empty"
+            )
+        }
         MakeError::Superblock(SuperblockError::Magic) => {
             format!("; `zonal mkfs {device}` makes one, `zonal fsck {device} --rebuild` restores a lost one")
         }
