@@ -98,6 +98,36 @@ pub struct DeviceInfo {
     pub queues: usize,
 }
 
+impl DeviceInfo {
+    /// Properties of a drive without limits, cache, identity and optional commands, by the rules of
+    /// ZNS, with blocks of 512 bytes, commands of up to 1 MiB and one queue. A basis for those of a
+    /// device of one's own.
+    pub fn new(name: impl Into<String>, geometry: Geometry) -> DeviceInfo {
+        DeviceInfo {
+            name: name.into(),
+            identity: None,
+            cache: None,
+            geometry,
+            block_sectors: 1,
+            open_max: 0,
+            active_max: 0,
+            command_sectors_max: 2048,
+            append_sectors_max: 0,
+            write_zeroes_sectors_max: 0,
+            verify_sectors_max: 0,
+            discard_sectors_max: 0,
+            volatile_cache: false,
+            fua: false,
+            rotational: false,
+            spindles: Vec::new(),
+            read_only: false,
+            keeps_order: false,
+            personality: Personality::Zns,
+            queues: 1,
+        }
+    }
+}
+
 /// Processor time of a host per command. 0 by default, since in real time the host's own time
 /// applies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

@@ -23,7 +23,7 @@ mod zones;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use zonal_core::{
-    DeviceError, Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
+    DeviceError, Geometry, Nanos, Op, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex,
 };
 use zonal_io::changes::{Changes, Notices};
 use zonal_io::device::{
@@ -41,28 +41,14 @@ pub const CAPACITY: u32 = 48;
 /// them writable; commands of at most 16 sectors, appends of 8; no volatile cache; its clock jumps
 /// from one deadline to the next. Tests change it as they need.
 pub fn info() -> DeviceInfo {
+    let geometry = Geometry::new(Sectors(8 * ZONE), Sectors(ZONE), Sectors(CAPACITY.into()), 1)
+        .expect("a geometry that fits");
     DeviceInfo {
-        name: "script".into(),
-        identity: None,
-        cache: None,
-        geometry: Geometry::new(Sectors(8 * ZONE), Sectors(ZONE), Sectors(CAPACITY.into()), 1)
-            .expect("a geometry that fits"),
-        block_sectors: 1,
-        open_max: 0,
-        active_max: 0,
         command_sectors_max: 16,
         append_sectors_max: 8,
         write_zeroes_sectors_max: 16,
         verify_sectors_max: 16,
-        discard_sectors_max: 0,
-        volatile_cache: false,
-        fua: false,
-        rotational: false,
-        spindles: Vec::new(),
-        keeps_order: false,
-        read_only: false,
-        personality: Personality::Zns,
-        queues: 1,
+        ..DeviceInfo::new("script", geometry)
     }
 }
 

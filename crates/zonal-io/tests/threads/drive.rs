@@ -1,9 +1,7 @@
 //! Drive that checks the obligations of the write path and stops a model that violates them.
 
 use std::collections::VecDeque;
-use zonal_core::{
-    Geometry, Nanos, Op, Personality, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType,
-};
+use zonal_core::{Geometry, Nanos, Op, Sector, Sectors, ZoneCondition, ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::device::{Command, CommandResult, Completed, Context, Device, DeviceInfo, Output, Submitted};
 use zonal_io::news::Wakeups;
 use zonal_io::sync::Mutex;
@@ -49,26 +47,10 @@ impl Drive {
     pub fn new(mode: WriteMode, zones: u32, answers: Answers) -> Drive {
         let sectors = Sectors(u64::from(zones) * ZONE);
         let info = DeviceInfo {
-            name: "model".into(),
-            identity: None,
-            cache: None,
-            geometry: Geometry::new(sectors, Sectors(ZONE), Sectors(0), 0).unwrap(),
-            block_sectors: 1,
-            open_max: 0,
-            active_max: 0,
             command_sectors_max: 8,
             append_sectors_max: 8,
-            write_zeroes_sectors_max: 0,
-            verify_sectors_max: 0,
-            discard_sectors_max: 0,
-            volatile_cache: false,
-            fua: false,
-            rotational: false,
-            spindles: Vec::new(),
             keeps_order: true,
-            read_only: false,
-            personality: Personality::Zns,
-            queues: 1,
+            ..DeviceInfo::new("model", Geometry::new(sectors, Sectors(ZONE), Sectors(0), 0).unwrap())
         };
         let zones = (0..zones).map(|_| Zone { pointer: 0, writes: 0 }).collect();
         let writes_max = match mode {
