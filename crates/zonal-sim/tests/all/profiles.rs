@@ -94,3 +94,13 @@ fn command_size_and_order_of_an_image_are_those_of_its_profile_unless_given() {
     assert_eq!(info(Some("smr-hdd-30t"), &OpenOptions::default()), (2560, false));
     assert_eq!(info(None, &OpenOptions::default()), (2048, false));
 }
+
+#[test]
+fn option_given_twice_is_refused() {
+    let mut registry = zonal_io::registry::Registry::default();
+    zonal_sim::register(&mut registry);
+    for name in ["sim:zns-1t,keep=data,keep=none", "timing:smr-hdd-30t,turn_us=1,turn_us=2+null:size=64M"] {
+        let error = registry.open(name).err().unwrap().to_string();
+        assert!(error.contains("is given twice"), "{name}: {error}");
+    }
+}
