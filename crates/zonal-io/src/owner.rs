@@ -75,7 +75,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Error of a drive that holds data of a known owner.
+/// Error of a drive that holds data of a known owner, or whose owner cannot be found out.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
 #[error("{device}: there is {owner} on it")]
 pub struct Owned {
@@ -85,7 +85,7 @@ pub struct Owned {
     pub owner: Owner,
 }
 
-/// Refuses a drive that holds data of a known owner. A device that is always empty when opened is
+/// Refuses a drive that holds data of a known owner, or whose owner cannot be found out. A device that is always empty when opened is
 /// not read.
 ///
 /// # Errors
@@ -173,7 +173,7 @@ impl Places<'_> {
         zones
     }
 
-    /// Reads the block at byte `at`; zeroes if it cannot be read.
+    /// Reads the block at byte `at`; zeroes if it cannot be read, which is noted if it may have data.
     fn block(&mut self, at: u64) -> Vec<u8> {
         let info = self.device.info();
         let sectors = info.block_sectors.max(BLOCK as u32 / SECTOR_BYTES as u32);

@@ -1,7 +1,7 @@
 //! Payloads: what was written is read, and no byte outside of a command is touched.
 
 use super::Options;
-use super::host::{Broken, Host, Memory, Order, payload};
+use super::host::{Broken, Host, Memory, Order, done, payload};
 use super::rules::Zones;
 use crate::device::{DeviceInfo, Output, Settled};
 use crate::volume::keeps_data;
@@ -56,9 +56,7 @@ impl Shadow {
         let sector = self.start + Sectors(offset.into());
         let memory = Memory::blank(sectors as usize * SECTOR, chance);
         let (answer, mut memory) = host.run(Order::new(Op::Read, sector, sectors).on(queue).with(memory))?;
-        if answer != Ok(Output::Done) {
-            return Err(format!("read of {sectors} sectors at {sector}, in zone {}: {answer:?}", self.zone));
-        }
+        done(&answer, format_args!("read of {sectors} sectors at {sector}, in zone {}", self.zone))?;
         let from = offset as usize * SECTOR;
         let wanted = &self.bytes[from..from + sectors as usize * SECTOR];
         match memory.payload().iter().zip(wanted).position(|(got, wanted)| got != wanted) {
@@ -95,10 +93,7 @@ pub(super) fn payloads(host: &Host<'_>, options: &Options) -> Result<Option<Stri
     }
     let mut zones = Zones::new(host, options)?;
     let info = zones.info;
-    let mut shadows: Vec<Shadow> = zones.sequential().iter().map(|&zone| Shadow::of(info, zone)).collect();
-    // The device keeps these open.
-    let most_open = [info.open_max, info.active_max].into_iter().filter(|&max| max > 0).min();
-    shadows.truncate(most_open.map_or(usize::MAX, |max| max as usize));
+    let mut shadows = zones.shadows()?;
     let (block, count) = (info.block_sectors, shadows.len());
     let mut chance = Pcg64Mcg::seed_from_u64(options.seed);
     for n in 0..options.steps {
@@ -114,7 +109,7 @@ pub(super) fn payloads(host: &Host<'_>, options: &Options) -> Result<Option<Stri
             _ => info.command_sectors_max,
         };
         if op == Op::Flush {
-            expect_done(host.simple(op, Sector(0), 0)?, "flush")?;
+            done(&host.simple(op, Sector(0), 0)?, "flush")?;
             continue;
         }
         let blocks_max = (most / block).min(16);
@@ -124,13 +119,13 @@ pub(super) fn payloads(host: &Host<'_>, options: &Options) -> Result<Option<Stri
         let sectors = (1 + chance.next_u64() as u32 % blocks_max) * block;
         if op == Op::Verify {
             if shadow.written() >= sectors {
-                expect_done(host.simple(op, shadow.start, sectors)?, "verify")?;
+                done(&host.simple(op, shadow.start, sectors)?, "verify")?;
             }
             continue;
         }
         if shadow.written() + sectors > capacity {
             shadow.verify_all(host, &mut chance, 0)?;
-            expect_done(host.simple(Op::ZoneReset, shadow.start, 0)?, "reset")?;
+            done(&host.simple(Op::ZoneReset, shadow.start, 0)?, "reset")?;
             shadow.bytes.clear();
             continue;
         }
@@ -148,13 +143,6 @@ pub(super) fn payloads(host: &Host<'_>, options: &Options) -> Result<Option<Stri
     conventional(host, &zones, &mut chance)?;
     zones.reset_all()?;
     Ok(None)
-}
-
-fn expect_done(answer: Result<Output, DeviceError>, what: &str) -> Result<(), Broken> {
-    match answer {
-        Ok(Output::Done) => Ok(()),
-        other => Err(format!("{what}: {other:?}")),
-    }
 }
 
 /// A write to a zone.
@@ -219,13 +207,13 @@ fn conventional(host: &Host<'_>, zones: &Zones<'_, '_>, chance: &mut Pcg64Mcg) -
         let at = shadow.start + Sectors((most - part).into());
         let bytes = payload(part as usize * SECTOR, 99);
         let memory = Memory::holding(&bytes, chance);
-        expect_done(host.run(Order::new(Op::Write, at, part).with(memory))?.0, "overwrite")?;
+        done(&host.run(Order::new(Op::Write, at, part).with(memory))?.0, "overwrite")?;
         shadow.bytes.truncate((most - part) as usize * SECTOR);
         shadow.bytes.extend(bytes);
         shadow.verify_all(host, chance, 0)?;
     }
     if info.discard_sectors_max >= block {
-        expect_done(host.simple(Op::Discard, shadow.start, block)?, "discard")?;
+        done(&host.simple(Op::Discard, shadow.start, block)?, "discard")?;
         shadow.bytes[..block as usize * SECTOR].fill(0);
         shadow.verify_all(host, chance, 0)?;
     }
@@ -237,7 +225,7 @@ fn conventional(host: &Host<'_>, zones: &Zones<'_, '_>, chance: &mut Pcg64Mcg) -
 pub(super) fn timeouts(host: &Host<'_>, options: &Options) -> Result<Option<String>, Broken> {
     let mut zones = Zones::new(host, options)?;
     let info = zones.info;
-    let zone = *zones.sequential().first().ok_or("no sequential zone can be written")?;
+    let zone = zones.first()?;
     let keeps_data = keeps_data(host.device);
     let mut shadow = Shadow::of(info, zone);
     let (block, capacity) = (info.block_sectors, info.geometry.capacity_of(zone));
@@ -338,7 +326,7 @@ pub(super) fn read_only(host: &Host<'_>, options: &Options) -> Result<(), Broken
             other => return Err(format!("{} of a device opened for reading: {other:?}", op.name())),
         }
     }
-    expect_done(host.simple(Op::Flush, Sector(0), 0)?, "flush of a device opened for reading")?;
+    done(&host.simple(Op::Flush, Sector(0), 0)?, "flush of a device opened for reading")?;
     match host.zone(zone)? == before {
         true => Ok(()),
         false => Err(format!("zone {zone} changed, although the device is opened for reading")),

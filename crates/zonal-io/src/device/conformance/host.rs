@@ -442,6 +442,14 @@ fn finished(flight: &Flight, result: &CommandResult) -> Result<(), Broken> {
     }
 }
 
+/// Checks that a command without output has succeeded.
+pub(super) fn done(answer: &CommandResult, what: impl std::fmt::Display) -> Result<(), Broken> {
+    match answer {
+        Ok(Output::Done) => Ok(()),
+        other => Err(format!("{what}: {other:?}")),
+    }
+}
+
 /// A command in a message.
 pub(super) struct Described<'a>(pub &'a Command, pub usize);
 

@@ -2,7 +2,7 @@
 
 use super::Options;
 use super::data::{Shadow, Writing, read_order, write};
-use super::host::{Answered, Broken, Host, Memory, Offered, Order, payload};
+use super::host::{Broken, Host, Memory, Offered, Order, done, payload};
 use super::rules::{Zones, restore};
 use crate::changes::{Changes, ZoneSetting};
 use crate::device::Output;
@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 use zonal_core::{DeviceError, Op, SECTOR_BYTES, Sector, ZoneCondition, ZoneIndex};
 
 const SECTOR: usize = SECTOR_BYTES as usize;
+
+/// What `done` calls a command that changes nothing.
+const COMMAND: &str = "read of a block, or flush";
 
 /// Commands that a check has in flight at most.
 const FLIGHTS_MAX: usize = 2048;
@@ -29,7 +32,7 @@ pub(super) fn full(host: &Host<'_>, options: &Options) -> Result<(), Broken> {
             let order = read_order(info, &mut chance, zone).on(queue);
             match host.offer(order)? {
                 Offered::Taken(token) => tokens.push(token),
-                Offered::Done(answered) => is_read(&answered)?,
+                Offered::Done(answered) => done(&answered.0, COMMAND)?,
                 Offered::Busy(_) => break,
             }
         }
@@ -45,7 +48,7 @@ pub(super) fn full(host: &Host<'_>, options: &Options) -> Result<(), Broken> {
             }
         }
         for token in tokens {
-            is_read(&host.wait_for(token, queue)?)?;
+            done(&host.wait_for(token, queue)?.0, COMMAND)?;
         }
         if info.queues > 1 && !host.device.is_idle(queue) {
             return Err(format!("queue {queue} has returned all commands, and is not idle"));
@@ -61,16 +64,9 @@ pub(super) fn full(host: &Host<'_>, options: &Options) -> Result<(), Broken> {
 /// A zone whose first block is written: a device may complete reads of others inline.
 fn written(host: &Host<'_>, options: &Options) -> Result<ZoneIndex, Broken> {
     let mut zones = Zones::new(host, options)?;
-    let zone = *zones.sequential().first().ok_or("no sequential zone can be written")?;
+    let zone = zones.first()?;
     zones.act(zone, Op::Write, 0, zones.block())?;
     Ok(zone)
-}
-
-fn is_read(answered: &Answered) -> Result<(), Broken> {
-    match &answered.0 {
-        Ok(Output::Done) => Ok(()),
-        other => Err(format!("a read of a block: {other:?}")),
-    }
 }
 
 /// A refused command has had no effect: writes to several zones at once, each submitted again after
@@ -78,9 +74,9 @@ fn is_read(answered: &Answered) -> Result<(), Broken> {
 pub(super) fn busy(host: &Host<'_>, options: &Options) -> Result<(), Broken> {
     let mut zones = Zones::new(host, options)?;
     let info = zones.info;
-    let most_open = [info.open_max, info.active_max].into_iter().filter(|&max| max > 0).min();
-    let mut shadows: Vec<Shadow> = zones.sequential().iter().map(|&zone| Shadow::of(info, zone)).collect();
-    shadows.truncate(most_open.map_or(usize::MAX, |max| max as usize));
+    let mut shadows = zones.shadows()?;
+    // Written from the second round on; a device may complete reads of an empty zone inline.
+    let read = shadows[0].zone;
     let block = info.block_sectors;
     let mut chance = Pcg64Mcg::seed_from_u64(options.seed);
     let keeps_data = keeps_data(host.device);
@@ -95,9 +91,9 @@ pub(super) fn busy(host: &Host<'_>, options: &Options) -> Result<(), Broken> {
                 let memory = Memory::holding(&bytes, &mut chance);
                 // Leaves no room for the write.
                 for _ in 0..READS_MAX {
-                    match host.offer(read_order(info, &mut chance, ZoneIndex(0)).on(queue))? {
-                        Offered::Taken(token) => waiting.push((Err(token), ZoneIndex(0))),
-                        Offered::Done(answered) => is_read(&answered)?,
+                    match host.offer(read_order(info, &mut chance, read).on(queue))? {
+                        Offered::Taken(token) => waiting.push((Err(token), read)),
+                        Offered::Done(answered) => done(&answered.0, COMMAND)?,
                         Offered::Busy(_) => break,
                     }
                 }
@@ -107,9 +103,7 @@ pub(super) fn busy(host: &Host<'_>, options: &Options) -> Result<(), Broken> {
             }
             for (pushed, zone) in waiting {
                 let (answer, _) = pushed.or_else(|token| host.wait_for(token, queue))?;
-                if answer != Ok(Output::Done) {
-                    return Err(format!("a read or write of zone {zone}, one of many at once: {answer:?}"));
-                }
+                done(&answer, format_args!("a read or write of zone {zone}, one of many at once"))?;
             }
         }
     }
@@ -136,7 +130,7 @@ pub(super) fn order(host: &Host<'_>, options: &Options) -> Result<Option<String>
     }
     let mut zones = Zones::new(host, options)?;
     let info = zones.info;
-    let zone = *zones.sequential().first().ok_or("no sequential zone can be written")?;
+    let zone = zones.first()?;
     let mut chance = Pcg64Mcg::seed_from_u64(options.seed);
     let mut shadow = Shadow::of(info, zone);
     let block = info.block_sectors;
@@ -150,9 +144,7 @@ pub(super) fn order(host: &Host<'_>, options: &Options) -> Result<Option<String>
     }
     for (n, pushed) in waiting.into_iter().enumerate() {
         let (answer, _) = pushed.or_else(|token| host.wait_for(token, 0))?;
-        if answer != Ok(Output::Done) {
-            return Err(format!("write {n} of {count} to zone {zone}, submitted in order: {answer:?}"));
-        }
+        done(&answer, format_args!("write {n} of {count} to zone {zone}, submitted in order"))?;
     }
     if keeps_data(host.device) {
         shadow.verify_all(host, &mut chance, 0)?;
@@ -203,9 +195,7 @@ fn thread(
         let op = if step % 3 == 2 && info.append_sectors_max >= block { Op::Append } else { Op::Write };
         if shadow.written() + block > info.geometry.capacity_of(zone) || step % 100 == 99 {
             let (answer, _) = host.run(Order::new(Op::ZoneReset, shadow.start, 0).on(queue))?;
-            if answer != Ok(Output::Done) {
-                return Err(format!("reset of zone {zone} by its thread: {answer:?}"));
-            }
+            done(&answer, format_args!("reset of zone {zone} by its thread"))?;
             shadow.bytes.clear();
         }
         write(
@@ -237,12 +227,10 @@ pub(super) fn polls(host: &Host<'_>, options: &Options) -> Result<Option<String>
     if host.is_virtual() {
         return Ok(Some("the device is in virtual time, where one thread polls".into()));
     }
-    let (info, zone) = (host.device.info(), written(host, options)?);
-    let mut chance = Pcg64Mcg::seed_from_u64(options.seed);
+    let mut later = later(host, options)?;
     let mut held_up = 0;
-    for queue in 0..info.queues {
-        let order = later(host, &mut chance, zone)?.on(queue);
-        let Err(token) = host.push(order)? else { continue };
+    for queue in 0..host.device.info().queues {
+        let Err(token) = host.push(later(queue))? else { continue };
         let (in_poll, has_begun) = mpsc::channel();
         let (second, has_returned) = mpsc::channel();
         std::thread::scope(|scope| -> Result<(), Broken> {
@@ -254,8 +242,8 @@ pub(super) fn polls(host: &Host<'_>, options: &Options) -> Result<Option<String>
                 }
                 Ok(())
             });
-            let mut waited = Ok(());
-            while !host.has_answer(token) && waited.is_ok() {
+            let (mut waited, since) = (Ok(()), Instant::now());
+            while !host.has_answer(token) && waited.is_ok() && since.elapsed() < host.patience() {
                 let polled = host.poll_and(queue, || {
                     if in_poll.send(()).is_ok() {
                         waited = has_returned.recv_timeout(host.patience());
@@ -273,23 +261,28 @@ pub(super) fn polls(host: &Host<'_>, options: &Options) -> Result<Option<String>
                 (_, Err(_)) => Err("a thread panicked".into()),
             }
         })?;
-        is_read(&host.wait_for(token, queue)?)?;
+        done(&host.wait_for(token, queue)?.0, COMMAND)?;
         held_up += 1;
     }
     Ok((held_up == 0).then(|| "the device completes every command inline".into()))
 }
 
-/// The first kind of command that the device completes later: a read of a written zone, or else a
-/// flush.
-fn later(host: &Host<'_>, chance: &mut Pcg64Mcg, zone: ZoneIndex) -> Result<Order, Broken> {
-    let read = |chance: &mut Pcg64Mcg| read_order(host.device.info(), chance, zone);
-    match host.push(read(chance))? {
-        Ok(_) => Ok(Order::new(Op::Flush, Sector(0), 0)),
+/// Makes commands of the first kind that the device completes later: a read of a written zone, or
+/// else a flush.
+fn later<'h>(host: &'h Host<'_>, options: &Options) -> Result<impl FnMut(usize) -> Order + use<'h>, Broken> {
+    let (info, zone) = (host.device.info(), written(host, options)?);
+    let mut chance = Pcg64Mcg::seed_from_u64(options.seed);
+    let reads = match host.push(read_order(info, &mut chance, zone))? {
+        Ok(_) => false,
         Err(token) => {
-            is_read(&host.wait_for(token, 0)?)?;
-            Ok(read(chance))
+            done(&host.wait_for(token, 0)?.0, COMMAND)?;
+            true
         }
-    }
+    };
+    Ok(move |queue| match reads {
+        true => read_order(info, &mut chance, zone).on(queue),
+        false => Order::new(Op::Flush, Sector(0), 0).on(queue),
+    })
 }
 
 /// A thread that sleeps before a command is submitted is woken by its completion.
@@ -297,16 +290,16 @@ pub(super) fn wakeups(host: &Host<'_>, options: &Options) -> Result<Option<Strin
     if host.is_virtual() {
         return Ok(Some("the device is in virtual time, where no thread sleeps".into()));
     }
-    let (info, zone) = (host.device.info(), written(host, options)?);
+    let queues = host.device.info().queues;
+    let mut later = later(host, options)?;
     let mut chance = Pcg64Mcg::seed_from_u64(options.seed);
     for round in 0..options.steps.min(20) {
-        let queue = round as usize % info.queues;
-        has_news(host, later(host, &mut chance, zone)?.on(queue))?;
+        has_news(host, later(round as usize % queues))?;
     }
     let mut slept_through = 0;
     for round in 0..options.steps.min(200) {
-        let queue = round as usize % info.queues;
-        let order = later(host, &mut chance, zone)?.on(queue);
+        let queue = round as usize % queues;
+        let order = later(queue);
         let pause = Duration::from_micros(chance.next_u64() % 200);
         let is_done = AtomicBool::new(false);
         let inline = std::thread::scope(|scope| -> Result<bool, Broken> {
@@ -344,7 +337,7 @@ pub(super) fn wakeups(host: &Host<'_>, options: &Options) -> Result<Option<Strin
             let slept = sleeper.join().unwrap_or_else(|_| Err("a thread panicked".into()));
             if let Err(token) = pushed? {
                 slept?;
-                is_read(&host.wait_for(token, queue)?)?;
+                done(&host.wait_for(token, queue)?.0, COMMAND)?;
             }
             Ok(inline)
         })?;
@@ -367,7 +360,7 @@ fn has_news(host: &Host<'_>, order: Order) -> Result<(), Broken> {
             return Err(format!("queue {queue} has a completion that no poll has seen, and no news"));
         }
     }
-    is_read(&host.wait_for(token, queue)?)
+    done(&host.wait_for(token, queue)?.0, COMMAND)
 }
 
 /// Changes are those that no command of the host caused, and each is taken once.
@@ -375,7 +368,7 @@ pub(super) fn changes(host: &Host<'_>, options: &Options) -> Result<Option<Strin
     let device = host.device;
     take(host);
     let mut zones = Zones::new(host, options)?;
-    let zone = *zones.sequential().first().ok_or("no sequential zone can be written")?;
+    let zone = zones.first()?;
     let block = zones.block();
     zones.act(zone, Op::Write, 0, block)?;
     zones.act(zone, Op::ZoneFinish, 0, 0)?;

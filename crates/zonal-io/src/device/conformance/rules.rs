@@ -1,7 +1,8 @@
 //! Zones under test, each command checked against the rules of the personality: its answer, and
 //! what the device reports afterwards.
 
-use super::host::{Broken, Host, Memory, Order, payload};
+use super::data::Shadow;
+use super::host::{Broken, Host, Memory, Order, done, payload};
 use super::{Errors, Options};
 use crate::changes::ZoneSetting;
 use crate::device::{CommandResult, DeviceInfo, Output};
@@ -60,7 +61,7 @@ impl<'h, 'd> Zones<'h, 'd> {
             chance: Pcg64Mcg::seed_from_u64(options.seed),
             seed: options.seed,
         };
-        zones.done(Op::ResetAll, Sector(0))?;
+        zones.empty()?;
         for &zone in chosen {
             let found = host.zone(zone)?;
             let state = match found.condition {
@@ -75,11 +76,8 @@ impl<'h, 'd> Zones<'h, 'd> {
         Ok(zones)
     }
 
-    fn done(&self, op: Op, sector: Sector) -> Result<(), Broken> {
-        match self.host.simple(op, sector, 0)? {
-            Ok(Output::Done) => Ok(()),
-            other => Err(format!("{} at {sector}: {other:?}", op.name())),
-        }
+    fn empty(&self) -> Result<(), Broken> {
+        done(&self.host.simple(Op::ResetAll, Sector(0), 0)?, "reset of all zones")
     }
 
     pub fn chosen(&self) -> Vec<ZoneIndex> {
@@ -88,6 +86,20 @@ impl<'h, 'd> Zones<'h, 'd> {
 
     pub fn sequential(&self) -> Vec<ZoneIndex> {
         self.chosen().into_iter().filter(|&zone| !self.info.geometry.is_conventional(zone)).collect()
+    }
+
+    /// First sequential zone under test.
+    pub fn first(&self) -> Result<ZoneIndex, Broken> {
+        self.sequential().first().copied().ok_or_else(|| "no sequential zone can be written".into())
+    }
+
+    /// Sequential zones under test that can be written to in turn, without that the device closes
+    /// any.
+    pub fn shadows(&self) -> Result<Vec<Shadow>, Broken> {
+        self.first()?;
+        let limits = [self.limits.open_max, self.limits.active_max].into_iter().filter(|&max| max > 0);
+        let most = limits.min().map_or(usize::MAX, |max| max as usize);
+        Ok(self.sequential().into_iter().take(most).map(|zone| Shadow::of(self.info, zone)).collect())
     }
 
     pub fn state(&self, zone: ZoneIndex) -> ZoneState {
@@ -211,7 +223,7 @@ impl<'h, 'd> Zones<'h, 'd> {
 
     /// Resets all zones, and checks those under test.
     pub fn reset_all(&mut self) -> Result<(), Broken> {
-        self.done(Op::ResetAll, Sector(0))?;
+        self.empty()?;
         for (_, state) in &mut self.states {
             if !matches!(
                 state.condition,
@@ -470,7 +482,7 @@ pub(super) fn refusals(host: &Host<'_>, options: &Options) -> Result<(), Broken>
     let mut zones = Zones::new(host, options)?;
     let info = zones.info;
     let block = info.block_sectors;
-    let zone = *zones.sequential().first().ok_or("no sequential zone can be written")?;
+    let zone = zones.first()?;
     zones.act(zone, Op::Write, 0, block)?;
     let start = info.geometry.start_of(zone);
     let (behind, end) = (start + Sectors(block.into()), Sector(info.geometry.sectors().0));
