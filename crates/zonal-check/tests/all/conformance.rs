@@ -9,7 +9,7 @@ use zonal_core::{DeviceError, Nanos, Op, Sectors, ZoneError, ZoneIndex};
 use zonal_io::changes::{Changes, ZoneSetting};
 use zonal_io::data::Data;
 use zonal_io::device::conformance::{Options, Report, check, check_timeouts};
-use zonal_io::device::{Command, Completed, Context, Device, Output, Submitted, Wakeups, Wrapper};
+use zonal_io::device::{Command, Completed, Context, Device, Output, Settled, Submitted, Wakeups, Wrapper};
 use zonal_io::image::ImageOptions;
 use zonal_io::registry::Registry;
 
@@ -111,6 +111,18 @@ fn commands_that_time_out_are_settled() {
     }
 }
 
+#[test]
+fn zone_that_changes_after_it_was_settled_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = dir.path().join("plan");
+    let rule = "[[rule]]\non = \"write\"\nevery = 5\nfault = \"time-out\"\ntime = \"1ms\"\nexecuted = \"late\"\nlate = \"5ms\"\n";
+    std::fs::write(&plan, rule).unwrap();
+    let name = format!("fault:plan={}+ram:size=24M,zone_size=1M", plan.display());
+    passes(&check_timeouts(&*opened(&name), &Options::default()));
+    let report = check_timeouts(&Liar::over(Lie::SettlesEarly, opened(&name)), &Options::default());
+    assert_eq!(report.violation().map(|(name, _)| name), Some("timeouts"), "{report}");
+}
+
 /// Point of the contract that a [`Liar`] breaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lie {
@@ -156,6 +168,16 @@ enum Lie {
     LosesData,
     /// Lets one thread at a time poll.
     OnePoll,
+    /// Ends zones a block before their capacity.
+    ShortZone,
+    /// Aborts a command that is submitted beside another.
+    Racy,
+    /// Cannot settle any zone.
+    Unsettled,
+    /// Settles a zone at once, whatever may still happen to it.
+    SettlesEarly,
+    /// Says that it is opened for reading, and is not.
+    ReadOnly,
     /// Never has news.
     NoNews,
     /// Holds completions back, and forgets them in `is_idle`.
@@ -172,6 +194,7 @@ struct Liar {
     held: Mutex<VecDeque<(usize, Completed)>>,
     kept: Mutex<Changes>,
     one: Mutex<()>,
+    submits: AtomicU32,
 }
 
 impl Liar {
@@ -191,6 +214,7 @@ impl Liar {
             info.name.clear();
         }
         info.keeps_order |= lie == Lie::NoOrder;
+        info.read_only |= lie == Lie::ReadOnly;
         let wakeups = Wakeups::new(info.queues);
         Liar {
             lie,
@@ -201,6 +225,7 @@ impl Liar {
             held: Mutex::default(),
             kept: Mutex::default(),
             one: Mutex::default(),
+            submits: AtomicU32::new(0),
         }
     }
 
@@ -259,7 +284,19 @@ impl Wrapper for Liar {
         context: &mut Option<Context>,
     ) -> Submitted {
         let end = self.info.geometry.sectors().0;
+        let offset = self.info.geometry.offset_of(command.sector) + command.sectors;
         match (self.lie, command.op) {
+            (Lie::ShortZone, Op::Write) if offset == self.info.geometry.zone_capacity().0 as u32 => {
+                return Submitted::Done(Err(ZoneError::Boundary.into()));
+            }
+            (Lie::Racy, _) => {
+                let is_beside = self.submits.fetch_add(1, Ordering::SeqCst) > 0;
+                std::thread::yield_now();
+                self.submits.fetch_sub(1, Ordering::SeqCst);
+                if is_beside {
+                    return Submitted::Done(Err(DeviceError::Aborted));
+                }
+            }
             (Lie::Beyond, Op::Read) if command.sector.0 >= end => return Submitted::Done(Ok(Output::Done)),
             (Lie::KeepsOnResetAll, Op::ResetAll) => return Submitted::Done(Ok(Output::Done)),
             (Lie::LosesData, Op::Write) if self.nth(10) => {
@@ -341,6 +378,14 @@ impl Wrapper for Liar {
         if self.lie == Lie::Silent { &self.wakeups } else { self.inner.wakeups() }
     }
 
+    fn settle(&self, now: Nanos, zone: ZoneIndex) -> Settled {
+        match self.lie {
+            Lie::Unsettled => Settled::Never(DeviceError::Aborted),
+            Lie::SettlesEarly => Settled::Yes,
+            _ => self.inner.settle(now, zone),
+        }
+    }
+
     fn has_changes(&self) -> bool {
         *self.kept.lock().unwrap() != Changes::default() || self.inner.has_changes()
     }
@@ -370,6 +415,10 @@ fn each_violation_is_found_by_its_check() {
         (Lie::OtherError, "zone commands"),
         (Lie::ClosesOpen, "zone commands"),
         (Lie::KeepsOnResetAll, "zone commands"),
+        (Lie::ReadOnly, "opened for reading"),
+        (Lie::ShortZone, "capacity"),
+        (Lie::Racy, "threads"),
+        (Lie::Unsettled, "settled"),
         (Lie::Beyond, "refusals"),
         (Lie::LosesData, "payloads"),
         (Lie::Overrun, "refusals"),
