@@ -9,7 +9,7 @@ use zonal_check::program::{NO_CONFIG, repository, zonal};
 
 /// Workspace crates that each crate may depend on, for building and for its tests. The arrows point
 /// down.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("zonal-core", &[]),
     ("zonal-io", &["zonal-core"]),
     ("zonal-sim", &["zonal-core", "zonal-io"]),
@@ -18,6 +18,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("zonal-fio", &["zonal-core", "zonal-io", "zonal-nvme"]),
     ("zonal-nvme", &["zonal-core", "zonal-io"]),
     ("zonal-ublk", &["zonal-core", "zonal-io"]),
+    ("zonal-linux", &["zonal-core", "zonal-io"]),
     ("zonal-scsi", &["zonal-core", "zonal-io"]),
     ("zonal-vhost", &["zonal-core", "zonal-io", "zonal-scsi"]),
     ("zonal-fuse", &["zonal-core", "zonal-io", "zonal-fs"]),
@@ -29,6 +30,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "zonal-sim",
             "zonal-fs",
             "zonal-bench",
+            "zonal-linux",
             "zonal-nvme",
             "zonal-scsi",
             "zonal-ublk",
@@ -44,6 +46,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "zonal-sim",
             "zonal-fs",
             "zonal-bench",
+            "zonal-linux",
             "zonal-nvme",
             "zonal-scsi",
             "zonal-ublk",
