@@ -110,6 +110,10 @@ pub enum DeviceError {
     /// The device is open read-only. Nothing of the command was executed.
     #[error("the device is open for reading only, as asked or because its file may not be written")]
     OpenedForReading,
+    /// The operating system's own write pointer of the zone differs from the drive's, so that it
+    /// refuses every write. Nothing of the command was executed.
+    #[error("the kernel's write pointer of the zone is stale, so that it refuses every write: see `zonal doctor`")]
+    Stale,
     /// Error number of the operating system, from a file or a driver.
     #[error("{}", std::io::Error::from_raw_os_error(*.0))]
     Os(i32),
@@ -130,7 +134,8 @@ impl DeviceError {
             | DeviceError::Unsupported
             | DeviceError::Busy
             | DeviceError::UnitAttention
-            | DeviceError::OpenedForReading => false,
+            | DeviceError::OpenedForReading
+            | DeviceError::Stale => false,
         }
     }
 
@@ -153,13 +158,14 @@ impl DeviceError {
             DeviceError::TimedOut => "timed-out",
             DeviceError::Gone => "gone",
             DeviceError::OpenedForReading => "opened-for-reading",
+            DeviceError::Stale => "stale",
             DeviceError::Os(_) => "os-error",
         }
     }
 
     /// All errors except [`DeviceError::Os`], including zone errors.
     pub fn all() -> impl Iterator<Item = DeviceError> {
-        const OWN: [DeviceError; 10] = [
+        const OWN: [DeviceError; 11] = [
             DeviceError::OutOfRange,
             DeviceError::InvalidField,
             DeviceError::Unsupported,
@@ -170,6 +176,7 @@ impl DeviceError {
             DeviceError::TimedOut,
             DeviceError::Gone,
             DeviceError::OpenedForReading,
+            DeviceError::Stale,
         ];
         OWN.into_iter().chain(ZoneError::ALL.into_iter().map(DeviceError::Zone))
     }

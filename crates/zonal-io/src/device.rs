@@ -9,6 +9,9 @@
 //! - `submit` never calls back. `Done` contains the result. `Accepted` means that the device has
 //!   taken the context and will return it from `poll`. `Busy` means that nothing happened: the
 //!   caller keeps the context and retries after a completion or at the next poll.
+//! - A device may hold accepted commands back until the next `poll` or [`Device::commit`] of their
+//!   queue, so that they share a system call. Who submits and does not poll the queue soon, calls
+//!   `commit`.
 //! - Any thread may use any queue. A device protects its queues itself, and `poll` returns at once
 //!   if another thread is polling the queue.
 //! - Commands of one zone are ordered by the caller. A device preserves order only if
@@ -70,6 +73,10 @@ pub struct DeviceInfo {
     pub active_max: u32,
     /// Largest read or write, in sectors.
     pub command_sectors_max: u32,
+    /// Alignment of memory that is transferred without a copy, in bytes, a power of two; 1: any. It
+    /// concerns the address and the length of each segment. Memory at other addresses is copied by
+    /// the device, and counted: [`Insight::copies`].
+    pub memory_align: u32,
     /// Largest native zone append, in sectors; 0: the device has none.
     pub append_sectors_max: u32,
     /// Largest write-zeroes command, in sectors; 0: the device has none.
@@ -112,6 +119,7 @@ impl DeviceInfo {
             open_max: 0,
             active_max: 0,
             command_sectors_max: 2048,
+            memory_align: 1,
             append_sectors_max: 0,
             write_zeroes_sectors_max: 0,
             verify_sectors_max: 0,
@@ -314,7 +322,8 @@ impl std::ops::Add for HeadMoves {
     }
 }
 
-/// Information that only an emulated or simulated device has: [`Device::insight`].
+/// Internal information of a device, most of which only an emulated or simulated one has:
+/// [`Device::insight`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Insight {
     /// True if the device is simulated and runs in virtual time: its driver uses a clock that jumps
@@ -335,6 +344,8 @@ pub struct Insight {
     pub head_moves: Option<HeadMoves>,
     /// Contention between threads inside the device, as far as counted.
     pub contention: Contention,
+    /// Commands whose data was copied because of the alignment of their memory.
+    pub copies: u64,
 }
 
 /// Zoned device. See the module documentation for the contract.
@@ -351,6 +362,12 @@ pub trait Device: Send + Sync {
     /// next poll: `None` if only a completion can cause progress. `done` must not call the device.
     fn poll(&self, now: Nanos, queue: usize, budget: usize, done: &mut dyn FnMut(Completed))
     -> Option<Nanos>;
+
+    /// Passes the accepted commands of `queue` on to the drive now, without waiting for a poll. Never
+    /// blocks or calls back.
+    ///
+    /// Optional for devices that hold no commands back. Passed on by wrappers.
+    fn commit(&self, _queue: usize) {}
 
     /// True if all commands of `queue` have been returned. Takes no lock; may miss commands
     /// submitted or polled concurrently by another thread.
@@ -550,6 +567,7 @@ wrapper! {
     fn info() -> &DeviceInfo;
     fn submit(now: Nanos, queue: usize, command: &Command, context: &mut Option<Context>) -> Submitted;
     fn poll(now: Nanos, queue: usize, budget: usize, done: &mut dyn FnMut(Completed)) -> Option<Nanos>;
+    fn commit(queue: usize);
     fn is_idle(queue: usize) -> bool;
     fn settle(now: Nanos, zone: ZoneIndex) -> Settled;
     fn insight() -> Insight;

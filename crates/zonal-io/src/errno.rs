@@ -49,13 +49,33 @@ pub fn of_device(error: DeviceError) -> i32 {
     .raw_os_error()
 }
 
+/// Returns the error of a command that a driver has failed with this number.
+///
+/// What a number leaves open is [`DeviceError::Os`], after which the medium may have changed.
+pub fn device_error(number: Errno) -> DeviceError {
+    match number {
+        Errno::OVERFLOW => DeviceError::Zone(ZoneError::TooManyActive),
+        Errno::TOOMANYREFS => DeviceError::Zone(ZoneError::TooManyOpen),
+        Errno::INVAL => DeviceError::InvalidField,
+        Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS => DeviceError::Unsupported,
+        Errno::NODATA | Errno::ILSEQ => DeviceError::Medium,
+        // The driver had no memory or no request for it.
+        Errno::BUSY | Errno::AGAIN | Errno::NOMEM => DeviceError::Busy,
+        // The driver has ended the command, so that nothing of it happens later.
+        Errno::TIMEDOUT | Errno::NOLINK | Errno::BADE | Errno::CANCELED | Errno::INTR => DeviceError::Aborted,
+        Errno::NODEV | Errno::NXIO => DeviceError::Gone,
+        Errno::ROFS | Errno::BADF | Errno::PERM => DeviceError::OpenedForReading,
+        other => DeviceError::Os(other.raw_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use zonal_core::{Sector, ZoneIndex};
 
     /// Derived by hand from `blk_errors` and `nvme_error_status`.
-    const TABLE: [(&str, i32); 20] = [
+    const TABLE: [(&str, i32); 21] = [
         ("invalid-write", 5),
         ("boundary", 5),
         ("full", 5),
@@ -76,6 +96,7 @@ mod tests {
         ("timed-out", 110),
         ("gone", 19),
         ("opened-for-reading", 30),
+        ("stale", 5),
     ];
 
     #[test]
@@ -88,6 +109,20 @@ mod tests {
         }
         assert_eq!(of_device(DeviceError::Os(28)), 28);
         assert_eq!(of_device(DeviceError::Os(-1)), 5);
+    }
+
+    #[test]
+    fn number_of_an_error_gives_the_error_or_leaves_it_open() {
+        for error in DeviceError::all() {
+            let back = device_error(Errno::from_raw_os_error(of_device(error)));
+            let expected = match error {
+                // The driver of the other side has given up.
+                DeviceError::TimedOut => DeviceError::Aborted,
+                _ if matches!(of_device(error), 5 | 121) => DeviceError::Os(of_device(error)),
+                same => same,
+            };
+            assert_eq!(back, expected, "{error}");
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ pub mod device;
 pub mod emulated;
 pub mod errno;
 pub mod fault;
+pub mod helpers;
 pub mod identity;
 pub mod image;
 pub mod linear;

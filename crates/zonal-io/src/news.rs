@@ -18,6 +18,12 @@
 //! for a millisecond at most, and meanwhile rings of queues without sleepers wake nobody. If such a
 //! queue has rung during that time, another thread is woken and becomes the next looker.
 //!
+//! # Watched descriptors
+//! A device that the kernel notifies through a descriptor lets the sleepers of its queue watch it
+//! as well ([`Wakeups::watching`]), which saves a thread that waits for it and rings. The
+//! descriptor is readable from a completion on until the device has read it, in a poll before it
+//! looks for completions.
+//!
 //! # Stacked devices
 //! A wrapper passes on the [`Wakeups`] of its device. A device that joins several has its own, and
 //! arms theirs.
@@ -60,6 +66,8 @@ struct Shared {
 
 #[derive(Default)]
 struct Bell {
+    /// Descriptor that the sleepers of this queue watch.
+    watched: Option<Arc<signal::Watched>>,
     /// Armed handles of this queue, including those of parents.
     sleepers: AtomicUsize,
     /// Armed lookers of this queue, including those of parents.
@@ -99,12 +107,19 @@ impl Wakeups {
     /// Creates the wakeups of a device with `queues` queues that is made of others: it rings when
     /// one of `children` does.
     pub fn joining(queues: usize, children: impl IntoIterator<Item = Wakeups>) -> Wakeups {
+        Wakeups::with_bells((0..queues).map(|_| CachePadded::default()).collect(), children)
+    }
+
+    fn with_bells(
+        bells: Box<[CachePadded<Bell>]>,
+        children: impl IntoIterator<Item = Wakeups>,
+    ) -> Wakeups {
         let shared = Arc::new(Shared {
             sleepers: AtomicUsize::new(0),
             wants_looker: AtomicBool::new(false),
             lookers: AtomicUsize::new(0),
             is_owed: AtomicBool::new(false),
-            bells: (0..queues).map(|_| CachePadded::default()).collect(),
+            bells,
             children: children.into_iter().collect(),
             parents: Mutex::default(),
         });
@@ -112,6 +127,14 @@ impl Wakeups {
             child.0.parents.lock().push(Arc::downgrade(&shared));
         }
         Wakeups(shared)
+    }
+
+    /// Creates the wakeups of a device with a descriptor for each queue, which becomes readable when
+    /// the queue has completions. See the module documentation.
+    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+    pub fn watching(descriptors: impl IntoIterator<Item = std::os::fd::OwnedFd>) -> Wakeups {
+        let bell = |fd| CachePadded::new(Bell { watched: Some(Arc::new(fd)), ..Bell::default() });
+        Wakeups::with_bells(descriptors.into_iter().map(bell).collect(), [])
     }
 
     /// Creates a handle for a thread of `queue`.
@@ -123,7 +146,12 @@ impl Wakeups {
     /// If the queue does not exist.
     pub fn news(&self, queue: usize) -> std::io::Result<News> {
         let idle = self.0.bells[queue].state.lock().idle.pop();
-        let signal = idle.map_or_else(|| Signal::open().map(Arc::new), Ok)?;
+        let open = || {
+            let mut watched = Vec::new();
+            self.0.watched(queue, &mut watched);
+            Signal::open(watched).map(Arc::new)
+        };
+        let signal = idle.map_or_else(open, Ok)?;
         Ok(News { wakeups: self.clone(), queue, signal, is_armed: false, is_looker: false })
     }
 
@@ -204,6 +232,12 @@ impl Wakeups {
 }
 
 impl Shared {
+    /// Descriptors that a sleeper of `queue` watches, also those of children.
+    fn watched(&self, queue: usize, into: &mut Vec<Arc<signal::Watched>>) {
+        into.extend(self.bells.get(queue).and_then(|bell| bell.watched.clone()));
+        self.children.iter().for_each(|child| child.0.watched(queue, into));
+    }
+
     /// Wakes the sleepers of one queue, whichever.
     fn ring_any(&self) {
         let other = self.bells.iter().position(|bell| bell.sleepers.load(Ordering::SeqCst) > 0);
@@ -373,40 +407,58 @@ impl std::os::fd::AsFd for News {
     }
 }
 
-/// Production signal: an eventfd.
+/// Production signal: an eventfd, and the descriptors that are watched beside it.
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod real {
-    use super::{Mutex, NewsState};
-    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+    use super::{Arc, Mutex, NewsState};
+    use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
     use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
     use std::time::Duration;
 
-    pub(super) struct Signal(OwnedFd);
+    pub(super) type Watched = OwnedFd;
+
+    pub(super) struct Signal {
+        bell: OwnedFd,
+        watched: Vec<Arc<Watched>>,
+        /// All of them as one descriptor, if there are several.
+        joined: Option<OwnedFd>,
+    }
 
     impl Signal {
-        pub(super) fn open() -> std::io::Result<Signal> {
-            Ok(Signal(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        pub(super) fn open(watched: Vec<Arc<Watched>>) -> std::io::Result<Signal> {
+            let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            let mut joined = None;
+            if !watched.is_empty() {
+                let all = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+                for fd in watched.iter().map(|fd| fd.as_fd()).chain([bell.as_fd()]) {
+                    epoll::add(&all, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
+                }
+                joined = Some(all);
+            }
+            Ok(Signal { bell, watched, joined })
         }
 
         pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-            self.0.as_fd()
+            self.joined.as_ref().unwrap_or(&self.bell).as_fd()
         }
 
         pub(super) fn give(&self) {
             // Fails only if the descriptor is already readable.
-            let _ = rustix::io::write(self.descriptor(), &1u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
 
         pub(super) fn take_back(&self) {
-            let _ = rustix::io::read(self.descriptor(), &mut [0; 8]);
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         }
 
         pub(super) fn wait(&self, _: &Mutex<NewsState>, _: impl Fn(&NewsState) -> bool, timeout: Duration) {
             // A timeout too large for `Timespec` is infinite.
             let timeout = Timespec::try_from(timeout).ok();
-            let descriptor = self.descriptor();
+            let all = self.watched.iter().map(|fd| fd.as_fd()).chain([self.bell.as_fd()]);
+            let mut all: Vec<PollFd<'_>> =
+                all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
             // An interruption is a spurious wakeup.
-            let _ = poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], timeout.as_ref());
+            let _ = poll(&mut all, timeout.as_ref());
         }
     }
 }
@@ -414,15 +466,18 @@ mod real {
 /// Signal for models, which have no kernel.
 #[cfg(any(feature = "loom", feature = "shuttle"))]
 mod modelled {
-    use super::{Mutex, NewsState};
+    use super::{Arc, Mutex, NewsState};
     use crate::sync::Condvar;
     use std::time::Duration;
+
+    /// No descriptor: there is none in a model.
+    pub(super) enum Watched {}
 
     #[derive(Default)]
     pub(super) struct Signal(Condvar);
 
     impl Signal {
-        pub(super) fn open() -> std::io::Result<Signal> {
+        pub(super) fn open(_: Vec<Arc<Watched>>) -> std::io::Result<Signal> {
             Ok(Signal::default())
         }
 
@@ -579,6 +634,35 @@ mod tests {
         });
         assert!(begin.elapsed() < LONG);
         assert!(!wakeups.has_sleepers());
+    }
+
+    #[test]
+    fn sleeper_of_a_parent_is_woken_by_a_watched_descriptor() {
+        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+        let fd = rustix::event::eventfd(0, flags).unwrap();
+        let device = fd.try_clone().unwrap();
+        let watching = Wakeups::watching([fd]);
+        let parent = Wakeups::joining(1, [watching.clone()]);
+        for wakeups in [&watching, &parent] {
+            let is_readable = |news: &News| {
+                let mut one = [rustix::event::PollFd::new(news, rustix::event::PollFlags::IN)];
+                let begin = Instant::now();
+                news.sleep(Duration::from_millis(1));
+                let slept = begin.elapsed() >= Duration::from_millis(1);
+                let ready = rustix::event::poll(&mut one, Some(&Default::default())).unwrap() > 0;
+                assert_eq!(ready, !slept, "thread and event loop see the same");
+                ready
+            };
+            let mut news = wakeups.news(0).unwrap();
+            news.arm();
+            assert!(!is_readable(&news));
+            rustix::io::write(&device, &1u64.to_ne_bytes()).unwrap();
+            assert!(is_readable(&news) && is_readable(&news), "until the device reads it");
+            rustix::io::read(&device, &mut [0; 8]).unwrap();
+            assert!(!is_readable(&news));
+            wakeups.ring(0);
+            assert!(is_readable(&news));
+        }
     }
 
     #[test]

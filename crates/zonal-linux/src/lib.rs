@@ -1,7 +1,22 @@
 //! Zoned block devices of this machine's Linux.
 //!
+//! - [`BlockDevice`]: a host-managed drive as a [`Device`](zonal_io::device::Device), opened by
+//!   [`BlockDevice::open`] or under the name `blk:PATH` ([`register`]).
 //! - [`sysfs`]: what the kernel says of a block device.
-//! - [`ioctl`]: its zone operations.
+//! - [`stale`]: the kernel's own write pointers.
+//! - [`ioctl`]: zone operations of the block layer. [`aio`]: asynchronous writes.
+//! - [`errors`]: what the errors of block devices mean.
 
+pub mod aio;
+mod device;
+pub mod errors;
 pub mod ioctl;
+mod open;
+mod queue;
+mod registry;
+pub mod stale;
 pub mod sysfs;
+
+pub use device::BlockDevice;
+pub use open::{BlkError, BlkOptions, BlkProblem, is_block_device, sectors};
+pub use registry::register;

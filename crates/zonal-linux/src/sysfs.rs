@@ -41,7 +41,7 @@ pub enum Transport {
     Scsi,
     /// NVMe namespace: the rules of ZNS.
     Nvme,
-    /// Another driver, such as null_blk, zloop, ublk or device-mapper.
+    /// Another driver, such as null_blk, zloop or ublk. The kernel's own follow the rules of ZBC.
     Other,
 }
 
@@ -294,7 +294,12 @@ fn selected(list: &str) -> String {
     found.unwrap_or_default().to_owned()
 }
 
+/// Driver of a device, or of the first device below a stacked one.
 fn transport(whole: &Path) -> Transport {
+    let below = fs::read_dir(whole.join("slaves")).into_iter().flatten().flatten().next();
+    if let Some(below) = below.and_then(|entry| entry.path().canonicalize().ok()) {
+        return transport(&below);
+    }
     let subsystem = |of: &str| {
         let link = whole.join(of).join("subsystem").canonicalize().ok()?;
         Some(link.file_name()?.to_string_lossy().into_owned())

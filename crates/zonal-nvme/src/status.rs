@@ -176,7 +176,7 @@ impl Status {
             DeviceError::InvalidField => Status::INVALID_FIELD,
             DeviceError::Unsupported => Status::INVALID_OPCODE,
             DeviceError::Medium | DeviceError::Os(_) if is_read => Status::READ_ERROR,
-            DeviceError::Medium | DeviceError::Os(_) => Status::WRITE_FAULT,
+            DeviceError::Medium | DeviceError::Stale | DeviceError::Os(_) => Status::WRITE_FAULT,
             DeviceError::Busy | DeviceError::UnitAttention => Status::INTERRUPTED,
             // The command may have been executed; a retry could execute it twice.
             DeviceError::Aborted | DeviceError::TimedOut => Status::INTERNAL_ERROR,

@@ -95,7 +95,7 @@ impl Failure {
             DeviceError::InvalidField => SenseCode::INVALID_FIELD_IN_CDB.into(),
             DeviceError::Unsupported => SenseCode::INVALID_OPERATION_CODE.into(),
             DeviceError::Medium | DeviceError::Os(_) if is_read => SenseCode::UNRECOVERED_READ_ERROR.into(),
-            DeviceError::Medium | DeviceError::Os(_) => SenseCode::RECORDED_ENTITY_NOT_FOUND.into(),
+            DeviceError::Medium | DeviceError::Stale | DeviceError::Os(_) => SenseCode::RECORDED_ENTITY_NOT_FOUND.into(),
             DeviceError::Busy | DeviceError::UnitAttention => Failure::Busy,
             DeviceError::Aborted | DeviceError::TimedOut => SenseCode::INTERNAL_TARGET_FAILURE.into(),
             DeviceError::Gone => SenseCode::NOT_READY_MANUAL_INTERVENTION.into(),
@@ -169,6 +169,7 @@ mod tests {
             (DeviceError::TimedOut, Some((HARDWARE_ERROR, 0x44, 0x00))),
             (DeviceError::Gone, Some((NOT_READY, 0x04, 0x03))),
             (DeviceError::OpenedForReading, Some((DATA_PROTECT, 0x27, 0x00))),
+            (DeviceError::Stale, Some((MEDIUM_ERROR, 0x14, 0x00))),
         ];
         let all = DeviceError::all().filter(|error| !matches!(error, DeviceError::Zone(_)));
         assert_eq!(all.collect::<Vec<_>>(), table.map(|(error, _)| error));

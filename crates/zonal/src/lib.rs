@@ -20,9 +20,8 @@
 //! ([`SECTOR_BYTES`]).
 //!
 //! # Devices
-//! Emulated, simulated and remote drives (NVMe/TCP) can be opened, but not yet the block devices
-//! of this machine (`/dev/sdX`, `/dev/nvmeXnY`). A device has one volume at a time, shared by all
-//! threads.
+//! Block devices of this machine (`/dev/sdX`, `/dev/nvmeXnY`), and emulated, simulated and remote
+//! drives (NVMe/TCP). A device has one volume at a time, shared by all threads.
 //!
 //! # Completions
 //! There are three ways to learn that a request has completed: a completion function
@@ -150,16 +149,19 @@ pub use zonal_io::device::{Device, DeviceInfo, Output};
 use zonal_io::text;
 pub use zonal_io::volume::{Channel, Completion, Inbox, Request, Volume, VolumeOptions, WriteMode};
 pub use zonal_io::{device, fault, image, news, registry, volume};
+pub use zonal_linux as linux;
 pub use zonal_nvme as nvme;
 pub use zonal_sim as sim;
 
 use registry::{NameError, Registry};
 use std::sync::Arc;
 
-/// Registry of all kinds of devices: emulated, simulated and remote drives, images, and wrappers.
+/// Registry of all kinds of devices: block devices, emulated, simulated and remote drives, images,
+/// and wrappers.
 pub fn all_devices() -> Registry {
     let mut registry = Registry::default();
     sim::register(&mut registry);
+    linux::register(&mut registry);
     nvme::host::register(&mut registry);
     registry
 }

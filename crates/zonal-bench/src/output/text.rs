@@ -270,6 +270,9 @@ fn print_path(text: &mut String, mode: &ModeReport) {
             met[3]
         );
     }
+    if statistics.device_copies > 0 {
+        line!(text, "  copied because of the alignment of their memory: {} commands", statistics.device_copies);
+    }
     if let Some(commands) = mode.commands_per_write() {
         line!(text, "  commands per write: {commands:.3}");
     }

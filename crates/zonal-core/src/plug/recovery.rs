@@ -66,7 +66,8 @@ impl ErrorClass {
             | DeviceError::OutOfRange
             | DeviceError::InvalidField
             | DeviceError::Unsupported
-            | DeviceError::OpenedForReading => ErrorClass::Final,
+            | DeviceError::OpenedForReading
+            | DeviceError::Stale => ErrorClass::Final,
         }
     }
 

@@ -170,7 +170,7 @@ impl ImageDevice {
     /// nothing is made durable.
     pub fn abandon(mut self) {
         self.is_open = false;
-        self.engine.discard_jobs();
+        self.engine.jobs().discard();
         self.join();
     }
 
@@ -183,7 +183,7 @@ impl ImageDevice {
     }
 
     fn join(&mut self) {
-        self.engine.end_work();
+        self.engine.jobs().end();
         for worker in self.workers.drain(..) {
             // A worker can only end by a panic, which has printed its message.
             let _ = worker.join();
@@ -228,6 +228,7 @@ fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
         open_max: header.open_max,
         active_max: header.active_max,
         command_sectors_max,
+        memory_align: 1,
         append_sectors_max: whole_blocks(header.append_sectors_max.min(command_sectors_max).min(zone_max)),
         write_zeroes_sectors_max: whole_blocks(zone_max),
         verify_sectors_max: command_sectors_max,

@@ -27,14 +27,14 @@ use crate::device::{
 };
 use crate::emulated::check::{self, Payload};
 use crate::emulated::{Bandwidth, Executed, Extent, Placed, Queues, WriteKind, Zones, elsewhere};
+use crate::helpers::Jobs;
 use crate::image::backing::Backing;
 use crate::image::device::OpenOptions;
 use crate::image::error::{Failure, errno};
 use crate::image::flight::{self, Answer, FailedTransfer, Start, WritesInFlight};
 use crate::image::format::{Header, Layout};
 use crate::image::ledger::Ledger;
-use crate::sync::{Arc, AtomicU64, Condvar, Mutex, Ordering};
-use std::collections::VecDeque;
+use crate::sync::{Arc, AtomicU64, Ordering};
 use std::io;
 use zonal_core::device::{Limits, ZoneAction, ZoneEvent, ZoneState};
 use zonal_core::{DeviceError, Geometry, Nanos, Op, SECTOR_BYTES, Sector, Sectors, ZoneIndex};
@@ -52,8 +52,7 @@ pub(super) struct Engine {
     /// completes in `submit`.
     bandwidth: Option<Bandwidth>,
     tickets: AtomicU64,
-    jobs: Mutex<Jobs>,
-    job_added: Condvar,
+    jobs: Jobs<Job>,
     notices: Notices,
 }
 
@@ -71,15 +70,8 @@ pub(super) enum Inline {
     No,
 }
 
-#[derive(Default)]
-struct Jobs {
-    waiting: VecDeque<Job>,
-    /// No more jobs will be added.
-    is_ending: bool,
-}
-
 /// A checked command that needs the file.
-struct Job {
+pub(super) struct Job {
     work: Work,
     command: Command,
     answer: Answer,
@@ -130,8 +122,7 @@ impl Engine {
             backing,
             layout: header.layout(),
             tickets: AtomicU64::new(0),
-            jobs: Mutex::default(),
-            job_added: Condvar::new(),
+            jobs: Jobs::default(),
             notices: Notices::default(),
         }
     }
@@ -209,8 +200,7 @@ impl Engine {
         let job = Job { work, command: *command, answer };
         match inline {
             Inline::No => {
-                self.jobs.lock().waiting.push_back(job);
-                self.job_added.notify_one();
+                self.jobs.add(job);
                 Submitted::Accepted
             }
             Inline::Yes => self.submit_inline(job, ticket, context),
@@ -371,35 +361,15 @@ impl Engine {
 
 /// Execution.
 impl Engine {
+    pub(super) fn jobs(&self) -> &Jobs<Job> {
+        &self.jobs
+    }
+
     /// Executes jobs until the end of work.
     pub(super) fn work(&self) {
-        while let Some(job) = self.next_job() {
+        while let Some(job) = self.jobs.next() {
             self.execute(job, |ended| self.complete(ended));
         }
-    }
-
-    fn next_job(&self) -> Option<Job> {
-        let mut jobs = self.jobs.lock();
-        loop {
-            if let Some(job) = jobs.waiting.pop_front() {
-                return Some(job);
-            }
-            if jobs.is_ending {
-                return None;
-            }
-            self.job_added.wait(&mut jobs);
-        }
-    }
-
-    /// Makes `work` return once no jobs wait.
-    pub(super) fn end_work(&self) {
-        self.jobs.lock().is_ending = true;
-        self.job_added.notify_all();
-    }
-
-    /// Drops waiting jobs, for abandoning the image.
-    pub(super) fn discard_jobs(&self) {
-        self.jobs.lock().waiting.clear();
     }
 
     fn execute(&self, job: Job, mut done: impl FnMut(Ended)) {

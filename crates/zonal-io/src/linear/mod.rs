@@ -341,6 +341,10 @@ impl Device for Linear {
         due
     }
 
+    fn commit(&self, queue: usize) {
+        self.pieces.iter().for_each(|piece| piece.device.commit(queue));
+    }
+
     fn is_idle(&self, queue: usize) -> bool {
         let Queue { outbox, ready } = &self.tasks.lock().queues[queue];
         outbox.is_empty() && ready.is_empty() && self.pieces.iter().all(|p| p.device.is_idle(queue))
@@ -396,6 +400,7 @@ impl Device for Linear {
             head: None,
             head_moves: all.iter().filter_map(|its| its.head_moves).reduce(|sum, its| sum + its),
             contention: all.iter().fold(Contention::default(), |sum, its| sum + its.contention),
+            copies: all.iter().map(|its| its.copies).sum(),
         }
     }
 

@@ -36,7 +36,7 @@ pub(super) fn register(registry: &mut Registry) {
         // A name that is only a path takes no options, so any path can be given.
         if !part.has_kind() {
             let path = PathBuf::from(part.text());
-            return Ok(open_image(path, OpenOptions::default()));
+            return Ok(part.open_path(path.clone(), open_image(path, OpenOptions::default())));
         }
         let (path, mut options) = part.path_and_options()?;
         if path.is_empty() {

@@ -86,7 +86,7 @@ impl NameError {
     }
 
     /// Adds a hint about an unknown option.
-    pub(super) fn hinting(mut self, text: &'static str) -> NameError {
+    pub fn hinting(mut self, text: &'static str) -> NameError {
         if let NameProblem::UnknownOption { hint, .. } = &mut self.problem {
             *hint = Some(text);
         }

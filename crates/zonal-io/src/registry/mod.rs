@@ -30,6 +30,7 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Opens a device from its parsed name, for reading or for writing.
@@ -40,6 +41,7 @@ pub type Wrap =
     Box<dyn FnOnce(Arc<dyn Device>) -> Result<Arc<dyn Device>, Box<dyn Error + Send + Sync>> + Send>;
 
 type DeviceKind = Box<dyn Fn(&Part<'_>) -> Result<Open, NameError> + Send + Sync>;
+type PathOpener = Arc<dyn Fn(&Path) -> Option<Open> + Send + Sync>;
 type Wrapper = Box<dyn Fn(&Part<'_>) -> Result<Wrap, NameError> + Send + Sync>;
 
 /// Maximum number of wrappers in a name. More are a mistake, and would overflow the stack.
@@ -67,6 +69,13 @@ impl<'a> Part<'a> {
     /// wraps.
     pub fn name_from_here(&self) -> &'a str {
         &self.name[self.whole.start..]
+    }
+
+    /// Opens a path that is given without a kind: by the first opener that knows what is there, or
+    /// else by `otherwise`.
+    pub(super) fn open_path(&self, path: PathBuf, otherwise: Open) -> Open {
+        let openers = self.registry.path_openers.clone();
+        Box::new(move |mode| openers.iter().find_map(|opener| opener(&path)).unwrap_or(otherwise)(mode))
     }
 
     /// Returns the text.
@@ -180,6 +189,7 @@ pub struct Registry {
     kinds: BTreeMap<&'static str, DeviceKind>,
     wrappers: BTreeMap<&'static str, Wrapper>,
     path_kind: Option<&'static str>,
+    path_openers: Vec<PathOpener>,
 }
 
 impl Default for Registry {
@@ -194,7 +204,7 @@ impl Default for Registry {
 impl Registry {
     /// Registry without any kinds.
     pub fn empty() -> Registry {
-        Registry { kinds: BTreeMap::new(), wrappers: BTreeMap::new(), path_kind: None }
+        Registry { kinds: BTreeMap::new(), wrappers: BTreeMap::new(), path_kind: None, path_openers: Vec::new() }
     }
 
     /// Adds a kind of device: `understand` parses a [`Part`] and returns a function that opens the
@@ -227,6 +237,12 @@ impl Registry {
     /// Sets the kind of device for names that are only a path.
     pub fn set_path_kind(&mut self, kind: &'static str) {
         self.path_kind = Some(kind);
+    }
+
+    /// Lets a name that is only a path be something else than a file of the path kind: `opener`
+    /// looks at the path when the device is opened, and returns `None` if it is not its kind.
+    pub fn add_path_opener(&mut self, opener: impl Fn(&Path) -> Option<Open> + Send + Sync + 'static) {
+        self.path_openers.push(Arc::new(opener));
     }
 
     fn knows(&self, word: &str) -> bool {

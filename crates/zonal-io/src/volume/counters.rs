@@ -28,6 +28,9 @@ macro_rules! counters {
             pub device_waits: u64,
             /// Like [`Self::plug_retries`], for the zone states in the device.
             pub device_retries: u64,
+            /// Commands whose data the device copied because of the alignment of their memory.
+            #[serde(default)]
+            pub device_copies: u64,
         }
 
         const COUNTERS: usize = [$(Counter::$name),*].len();
@@ -47,6 +50,7 @@ macro_rules! counters {
                     plug_retries: self.plug_retries.saturating_sub(earlier.plug_retries),
                     device_waits: self.device_waits.saturating_sub(earlier.device_waits),
                     device_retries: self.device_retries.saturating_sub(earlier.device_retries),
+                    device_copies: self.device_copies.saturating_sub(earlier.device_copies),
                 }
             }
         }
@@ -59,6 +63,7 @@ macro_rules! counters {
                 self.plug_retries += other.plug_retries;
                 self.device_waits += other.device_waits;
                 self.device_retries += other.device_retries;
+                self.device_copies += other.device_copies;
             }
         }
     };

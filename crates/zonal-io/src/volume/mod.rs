@@ -104,7 +104,9 @@ pub use zonal_core::budget::{Holders, Policy, WriterClass};
 pub use zonal_core::plug::ParkOptions;
 
 use crate::changes::Changes;
-use crate::device::{CommandResult, Contention, Context, Device, DeviceInfo, Submitted, rebuild_result};
+use crate::device::{
+    CommandResult, Contention, Context, Device, DeviceInfo, Insight, Submitted, rebuild_result,
+};
 use crate::news::{LEFT, News, Wakeups};
 use crate::sync::{Arc, SegQueue};
 use alarm::Alarm;
@@ -317,7 +319,8 @@ impl Volume {
 
     /// Snapshot of the counters.
     pub fn statistics(&self) -> Statistics {
-        let Contention { waits: device_waits, retries: device_retries } = self.device.insight().contention;
+        let Insight { contention, copies: device_copies, .. } = self.device.insight();
+        let Contention { waits: device_waits, retries: device_retries } = contention;
         let plug_waits =
             self.plugs.waits() + self.tokens.iter().map(|token| u64::from(token.waits())).sum::<u64>();
         Statistics {
@@ -325,6 +328,7 @@ impl Volume {
             plug_retries: self.plugs.retries(),
             device_waits,
             device_retries,
+            device_copies,
             ..self.counters.sum()
         }
     }

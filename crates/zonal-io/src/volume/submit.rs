@@ -72,6 +72,10 @@ impl Volume {
         if fate == Fate::Later {
             ChannelRef::count_issued(channel);
         }
+        // A thread that polls would pass the commands on, but one that sleeps does not know of them.
+        if self.alarm.wakeups().has_sleepers() {
+            self.device.commit(self.reapers.own());
+        }
         end_call();
     }
 

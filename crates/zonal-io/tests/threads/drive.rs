@@ -48,6 +48,7 @@ impl Drive {
         let sectors = Sectors(u64::from(zones) * ZONE);
         let info = DeviceInfo {
             command_sectors_max: 8,
+            memory_align: 1,
             append_sectors_max: 8,
             keeps_order: true,
             ..DeviceInfo::new("model", Geometry::new(sectors, Sectors(ZONE), Sectors(0), 0).unwrap())

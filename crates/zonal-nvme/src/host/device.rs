@@ -1,8 +1,8 @@
 //! Namespace of a remote controller as a device.
 //!
 //! Each queue of the device is an I/O queue of the controller on its own connection. The threads
-//! that submit and poll do all the work of a queue. Submitted commands are sent by the next poll,
-//! so that many share a system call, or at once if a thread sleeps. A helper thread
+//! that submit and poll do all the work of a queue. Submitted commands are sent by the next poll
+//! or [`commit`](Device::commit), so that many share a system call. A helper thread
 //! ([`super::watch`]) wakes sleeping threads when input arrives.
 //!
 //! # Lost connections
@@ -181,6 +181,14 @@ impl Shared {
         Ok(came == Came::Full)
     }
 
+    /// Sends output as far as the connection takes it.
+    fn send(&self, queue: usize, state: &mut QueueState) {
+        if let Err(reason) = state.link.flush() {
+            self.lose(&reason);
+        }
+        self.listen(queue, state);
+    }
+
     /// Arranges a wake-up of sleeping threads on the next input. Called under the queue's lock
     /// after a read without input.
     fn listen(&self, queue: usize, state: &QueueState) {
@@ -253,14 +261,18 @@ impl Device for RemoteDevice {
             return Submitted::Busy;
         }
         held.fetch_add(1, Ordering::Relaxed);
-        let sleeps = shared.wakeups.has_sleepers();
-        if sleeps || state.link.queue.output().len() >= SEND_AT {
-            if let Err(reason) = state.link.flush() {
-                shared.lose(&reason);
-            }
-            shared.listen(queue, &state);
+        if state.link.queue.output().len() >= SEND_AT {
+            shared.send(queue, &mut state);
         }
         Submitted::Accepted
+    }
+
+    fn commit(&self, queue: usize) {
+        let shared = &*self.shared;
+        let mut state = shared.queues[queue].state.lock();
+        if !shared.is_lost() && !state.link.queue.output().is_empty() {
+            shared.send(queue, &mut state);
+        }
     }
 
     fn poll(

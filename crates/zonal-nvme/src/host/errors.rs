@@ -127,7 +127,7 @@ mod tests {
                 let expected = match error {
                     DeviceError::UnitAttention => DeviceError::Busy,
                     DeviceError::TimedOut => DeviceError::Aborted,
-                    DeviceError::Os(_) => DeviceError::Medium,
+                    DeviceError::Os(_) | DeviceError::Stale => DeviceError::Medium,
                     DeviceError::Zone(ZoneError::Conventional | ZoneError::Sequential) => {
                         DeviceError::InvalidField
                     }

@@ -51,6 +51,7 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
             write_zeroes_sectors_max,
             discard_sectors_max,
             fua,
+            memory_align,
         } = image.info().clone();
         assert_eq!(geometry, simulated.geometry, "{name}");
         assert_eq!(block_sectors, simulated.block_sectors, "{name}");
@@ -59,8 +60,8 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
         assert_eq!((rotational, personality), (simulated.rotational, simulated.personality), "{name}");
         assert!(spindles.is_empty() && simulated.spindles.is_empty(), "{name}");
         assert_eq!(
-            (queues, read_only, fua),
-            (simulated.queues, simulated.read_only, simulated.fua),
+            (queues, read_only, fua, memory_align),
+            (simulated.queues, simulated.read_only, simulated.fua, simulated.memory_align),
             "{name}"
         );
         assert_eq!(

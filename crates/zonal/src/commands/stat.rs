@@ -155,7 +155,7 @@ fn print_process(facts: &VolumeFacts, counters: &Value, out: &mut dyn Write) -> 
 const WIDTH: usize = 14;
 
 /// Counters in the order of display, with their meanings.
-const COUNTERS: [(&str, &str); 18] = [
+const COUNTERS: [(&str, &str); 19] = [
     ("requests", "requests submitted"),
     ("sectors", "their sectors, of 512 bytes"),
     ("commands", "commands accepted by the device"),
@@ -174,6 +174,7 @@ const COUNTERS: [(&str, &str); 18] = [
     ("plug_retries", "changes of a plug repeated because another thread was first"),
     ("device_waits", "contended locks of the device, if it counts them"),
     ("device_retries", "changes of a zone's state in the device repeated because another thread was first"),
+    ("device_copies", "commands whose data the device copied because of the alignment of their memory"),
 ];
 
 fn counters_help() -> String {

@@ -74,6 +74,9 @@ pub struct Options {
     /// True if the device may allow more open and active zones than it states, such as a
     /// concatenation, which states the lowest limits of its devices.
     pub allows_more: bool,
+    /// True if the device may refuse a zone for lack of a resource that it could take from an
+    /// implicitly open one, as Linux's null_blk does.
+    pub refuses_more: bool,
 }
 
 impl Default for Options {
@@ -84,6 +87,7 @@ impl Default for Options {
             patience: Duration::from_secs(5),
             errors: Errors::Exact,
             allows_more: false,
+            refuses_more: false,
         }
     }
 }

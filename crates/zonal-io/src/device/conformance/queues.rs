@@ -326,6 +326,7 @@ pub(super) fn wakeups(host: &Host<'_>, options: &Options) -> Result<Option<Strin
             });
             std::thread::sleep(pause);
             let pushed = host.push(order);
+            host.device.commit(queue);
             let inline = match &pushed {
                 Ok(Ok(_)) | Err(_) => {
                     is_done.store(true, Ordering::SeqCst);

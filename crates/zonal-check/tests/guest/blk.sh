@@ -1,0 +1,125 @@
+#!/bin/bash
+# Block devices of the guest as drives: the conformance kit, all write modes, errors, drives that are pulled or changed behind
+# the kernel's back. Prints lines of a key and a value.
+. /share/lib.sh
+export ZONAL_RUNTIME_DIR=/tmp/zonal-runtime
+mkdir -p $ZONAL_RUNTIME_DIR
+cd /tmp
+zonal=/share/zonal
+
+# Makes a zoned null_blk with memory: null NUMBER SETTING...
+null() {
+    local directory=/sys/kernel/config/nullb/nullb$1 setting
+    shift
+    mkdir "$directory"
+    for setting in memory_backed=1 zoned=1 blocksize=4096 "$@" power=1; do
+        echo "${setting#*=}" >"$directory/${setting%%=*}" || echo "no $setting"
+    done
+}
+
+# Result of the conformance kit: how many checks were kept, or the violation.
+conforms() {
+    local said
+    if said=$(timeout 120 /share/conformance "$@" 2>/tmp/said); then
+        echo "kept $(grep -c ': kept$' <<<"$said")"
+    else
+        echo "broken: $(grep BROKEN <<<"$said" || tail -n 1 /tmp/said)"
+    fi
+}
+
+# A verified run in a mode: bench DEVICE MODE OPTION...
+bench() {
+    local device=$1 mode=$2
+    shift 2
+    result timeout 120 $zonal bench --yes --device "$device" --write-mode "$mode" --name=j --verify=crc32c --do_verify=1 "$@"
+}
+
+modprobe null_blk nr_devices=0
+null 0 size=128 zone_size=8 zone_capacity=6 zone_nr_conv=2 zone_max_open=4 zone_max_active=6
+$zonal info blk:/dev/nullb0 >/tmp/info
+for key in zones "zone capacity" "open zones" "active zones" "logical block" "write mode"; do
+    tell "info.${key// /_} $(sed -n "s/^$key *//p" /tmp/info)"
+done
+tell "info.bare $($zonal info /dev/nullb0 | sed -n 's/^device *//p')"
+tell "kit.null_blk $(conforms blk:/dev/nullb0 any 100)"
+tell "kit.queues $(conforms blk:/dev/nullb0,queues=2,depth=4 any 50)"
+tell "kit.readonly $(conforms blk:/dev/nullb0,readonly any)"
+for mode in direct zone-lock per-zone qd1; do
+    tell "mode.$mode $(bench blk:/dev/nullb0 "$mode" --rw=randwrite --zonemode=zbd --bs=4k --iodepth=16 --max_open_zones=4 --size=8M --offset=16M)"
+done
+tell "mode.pipelined $(bench blk:/dev/nullb0 pipelined --rw=write --bs=4k --size=8M)"
+
+# Zones as Zonal and as blkzone report them.
+$zonal reset --yes blk:/dev/nullb0 >/tmp/said 2>&1
+dd if=/dev/urandom of=/dev/nullb0 bs=64k count=3 seek=$((32 << 4)) oflag=direct 2>/tmp/said
+blkzone finish -o $((40 << 11)) -l $((8 << 11)) /dev/nullb0
+blkzone report /dev/nullb0 >/tmp/theirs
+$zonal report blk:/dev/nullb0 >/tmp/ours
+tell "report.lines $(wc -l </tmp/ours)"
+tell "report.same $(diff /tmp/ours /tmp/theirs | head -n 4 | tr '\n' ';')"
+
+# Refusals: a partition, an ordinary disk, a mounted one, one that is open.
+tell "refused.ordinary $($zonal info blk:/dev/vda 2>&1 | grep -o 'is not host-managed.*none')"
+exec 9<>/dev/nullb0
+$zonal info blk:/dev/nullb0 >/dev/null 2>&1 && tell "shared.ordinary_opener ok"
+exec 9>&-
+
+# Bad blocks, once and always.
+null 1 size=64 zone_size=8 badblocks=+16400-16407 badblocks_once=1
+null 2 size=64 zone_size=8 badblocks=+16400-16407
+tell "bad.once $(result timeout 60 $zonal bench --device blk:/dev/nullb1 --write-mode per-zone --name=j --rw=write --bs=4k --iodepth=8 --zonemode=zbd --size=8M --offset=8M)"
+tell "bad.once.zone $(blkzone report -o 16384 -c 1 /dev/nullb1 | grep -o 'zcond:[^)]*)')"
+tell "bad.always $(result timeout 60 $zonal bench --device blk:/dev/nullb2 --write-mode per-zone --name=j --rw=write --bs=4k --iodepth=8 --zonemode=zbd --size=8M --offset=8M | grep -o 'medium error\|Input/output error' | head -n 1)"
+
+# Behind the kernel's back, through sg: the drive is ahead of the kernel, which refuses writes for ever.
+modprobe scsi_debug dev_size_mb=64 zbc=managed zone_size_mb=4 zone_nr_conv=2 sector_size=4096 zone_max_open=4 delay=0
+modprobe sd_mod
+modprobe sg
+for _ in $(seq 50); do
+    disk=$(ls /sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*/block 2>/dev/null | head -n 1)
+    [ -n "$disk" ] && [ -e "/dev/$disk" ] && break
+    sleep 0.1
+done
+sg=/dev/$(ls /sys/block/"$disk"/device/scsi_generic)
+disk=/dev/$disk
+tell "kit.scsi_debug $(conforms "blk:$disk" any 60)"
+start=$((16 << 11))
+dd if=/dev/zero of="$disk" bs=4k count=2 seek=$((start / 8)) oflag=direct 2>/dev/null && tell "stale.before ok"
+head -c 4096 /dev/zero >/tmp/zeroes
+timeout 10 sg_raw -s 4096 -i /tmp/zeroes "$sg" 8a 00 00 00 00 00 00 00 $(printf '%02x %02x' $(((start / 8 + 2) >> 8)) $(((start / 8 + 2) & 255))) 00 00 00 01 00 00 >/tmp/said 2>&1 || tell "stale.sg failed: $(tail -n 1 /tmp/said)"
+tell "stale.drive $(blkzone report -o $start -c 1 "$disk" | grep -o 'wptr 0x[0-9a-f]*')"
+pointer() { sed -n "s/^Zone no: $((start / 8192)),.*wp ofst: \([0-9]*\),.*/\1/p" "/sys/kernel/debug/block/${disk#/dev/}/zone_wplugs"; }
+tell "stale.kernel $(pointer)"
+$zonal info "blk:$disk" >/tmp/said 2>&1
+tell "stale.reader $(grep -c 'the kernel has been told' /tmp/said) $(pointer)"
+timeout 60 $zonal bench --device "blk:$disk" --name=j --rw=write --bs=4k --size=4k --offset=0 >/tmp/told 2>&1
+tell "stale.writer $(grep -c 'the kernel has been told' /tmp/told) $(pointer)"
+dd if=/dev/zero of="$disk" bs=4k count=1 seek=$((start / 8 + 3)) oflag=direct 2>/dev/null && tell "stale.cured ok"
+
+# A file system, and its end by a pulled drive.
+null 4 size=256 zone_size=8 zone_nr_conv=4
+tell "files.format $(result $zonal mkfs --yes blk:/dev/nullb4)"
+head -c 3000000 /dev/urandom >/tmp/data
+tell "files.put $(result $zonal put blk:/dev/nullb4 /tmp/data /data)"
+$zonal get blk:/dev/nullb4 /data /tmp/back 2>/tmp/said
+tell "files.get $(result cmp /tmp/data /tmp/back)"
+tell "files.fsck $(result $zonal fsck blk:/dev/nullb4)"
+mkdir -p /mnt/z
+modprobe fuse
+$zonal mount blk:/dev/nullb4 /mnt/z 2>/tmp/said
+tell "files.mounted $(result cmp /tmp/data /mnt/z/data)"
+tell "files.second $($zonal info blk:/dev/nullb4,readonly 2>&1 | grep -c nullb4)"
+cp /tmp/data /mnt/z/again && sync /mnt/z/again && tell "files.synced ok"
+umount /mnt/z
+for _ in $(seq 100); do $zonal fsck blk:/dev/nullb4 >/tmp/said 2>&1 && break; sleep 0.1; done
+tell "files.fsck_again $(result $zonal fsck blk:/dev/nullb4)"
+
+# A drive that is pulled while it is written.
+null 3 size=512 zone_size=8 completion_nsec=1000000 irqmode=2
+timeout 60 $zonal bench --device blk:/dev/nullb3 --write-mode per-zone --name=j --rw=randwrite --bs=4k --iodepth=8 --zonemode=zbd --max_open_zones=8 --time_based --runtime=20 >/tmp/pulled 2>&1 &
+bench=$!
+sleep 3
+echo 0 >/sys/kernel/config/nullb/nullb3/power
+wait $bench
+tell "pulled.status $?"
+tell "pulled.gone $(grep -c 'the drive is gone\|device is gone' /tmp/pulled | sed 's/[1-9][0-9]*/some/')"

@@ -1,0 +1,583 @@
+//! Block device as a drive.
+//!
+//! Reads and writes go to the kernel asynchronously: they are collected, and leave in one system
+//! call with the next poll or [`commit`](Device::commit). Calls that block (reports, zone
+//! management, flushes) are left to helper threads.
+//!
+//! # Failed writes
+//! A helper thread reports the zone of a failed write before the write completes. Only then does
+//! the kernel accept another write of the zone, and the host that asks for the zone finds its true
+//! write pointer. If the kernel's own pointer is stale, it is set right: see [`stale`].
+//!
+//! # Errors
+//! See [`errors`]. A command that the kernel has is never given up: the kernel may access its memory
+//! until it ends.
+
+use crate::errors::{self, Seen};
+use crate::ioctl::{self, Action, Source};
+use crate::queue::{Queue, Returned, Slot};
+use crate::stale::{self, Pointers, Stale};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use zonal_core::{DeviceError, Nanos, Op, Personality, Sector, Sectors, ZoneError};
+use zonal_io::changes::{Changes, Notices};
+use zonal_io::device::{
+    Command, CommandResult, Completed, Context, Device, DeviceInfo, Insight, Output, Submitted, Wakeups,
+};
+use zonal_io::helpers::Jobs;
+use zonal_io::threads;
+
+/// Number of helper threads. A finish of a large zone takes a second, and others must not wait for
+/// it.
+const HELPERS: usize = 4;
+
+/// Time without any completion after which a queue is reported to stand still, in nanoseconds.
+const STANDSTILL: u64 = 30_000_000_000;
+
+/// Delay after which a submission that the kernel had no room for is tried again, in nanoseconds.
+const RETRY: u64 = 1_000_000;
+
+/// Failures at the drive's own pointer after which the kernel's pointer is looked at. The first one
+/// makes the kernel ask the drive, which mends everything but a stale pointer.
+const REFUSALS_MAX: u32 = 2;
+
+/// An open block device.
+pub struct BlockDevice {
+    shared: Arc<Shared>,
+    helpers: Vec<JoinHandle<()>>,
+    /// Keeps others from opening the device exclusively.
+    _claim: Option<File>,
+}
+
+/// State shared with the helper threads.
+struct Shared {
+    info: DeviceInfo,
+    /// Kernel name, for messages.
+    name: String,
+    file: File,
+    /// Unit of writes in bytes.
+    write_unit: u32,
+    pointers: Pointers,
+    queues: Box<[Place]>,
+    depth: usize,
+    jobs: Jobs<Job>,
+    wakeups: Wakeups,
+    notices: Notices,
+    is_gone: AtomicBool,
+    /// Zones whose pointer is being set right, by their first sector: their writes have to wait.
+    healing: Mutex<Vec<u64>>,
+    are_healing: AtomicUsize,
+    /// Failures at the pointer that the drive had reported, by the zone's first sector.
+    refusals: Mutex<HashMap<u64, (u64, u32)>>,
+    healed: AtomicU64,
+}
+
+struct Place {
+    state: Mutex<State>,
+    /// Commands that were accepted and not handed out.
+    held: AtomicUsize,
+}
+
+struct State {
+    queue: Queue,
+    /// The kernel had no room for all that was submitted.
+    is_short_of_room: bool,
+    /// Time of the last completion, or of the first command after an idle time.
+    moved_at: Nanos,
+    stands_still: bool,
+}
+
+/// Work of a helper thread.
+enum Job {
+    /// A command that blocks.
+    Command { queue: usize, command: Command, context: Context },
+    /// A write that has failed, with its error.
+    Failed { queue: usize, command: Command, context: Context, error: DeviceError },
+}
+
+/// What [`BlockDevice::start`] needs.
+pub(crate) struct Parts {
+    pub info: DeviceInfo,
+    pub name: String,
+    pub file: File,
+    pub claim: Option<File>,
+    pub write_unit: u32,
+    pub pointers: Pointers,
+    pub queues: Vec<Queue>,
+    pub depth: u32,
+}
+
+impl BlockDevice {
+    pub(crate) fn start(parts: Parts) -> io::Result<BlockDevice> {
+        let Parts { info, name, file, claim, write_unit, pointers, queues, depth } = parts;
+        let events = queues.iter().map(Queue::event).collect::<io::Result<Vec<_>>>()?;
+        let place = |queue| Place {
+            state: Mutex::new(State {
+                queue,
+                is_short_of_room: false,
+                moved_at: Nanos(0),
+                stands_still: false,
+            }),
+            held: AtomicUsize::new(0),
+        };
+        let shared = Arc::new(Shared {
+            info,
+            name,
+            file,
+            write_unit,
+            pointers,
+            queues: queues.into_iter().map(place).collect(),
+            depth: depth as usize,
+            jobs: Jobs::default(),
+            wakeups: Wakeups::watching(events),
+            notices: Notices::default(),
+            is_gone: AtomicBool::new(false),
+            healing: Mutex::default(),
+            are_healing: AtomicUsize::new(0),
+            refusals: Mutex::default(),
+            healed: AtomicU64::new(0),
+        });
+        let mut device = BlockDevice { shared, helpers: Vec::new(), _claim: claim };
+        for n in 0..HELPERS {
+            let shared = device.shared.clone();
+            device.helpers.push(threads::spawn(&format!("zonal-blk-{n}"), move || shared.help())?);
+        }
+        Ok(device)
+    }
+
+    /// Number of zones whose stale pointer was set right since the device was opened.
+    pub fn healed(&self) -> u64 {
+        self.shared.healed.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for BlockDevice {
+    fn drop(&mut self) {
+        self.shared.jobs.end();
+        for helper in self.helpers.drain(..) {
+            // A helper that panicked has printed its message.
+            let _ = helper.join();
+        }
+        self.shared.queues.iter().for_each(|place| place.state.lock().queue.drain());
+    }
+}
+
+/// Checks before the kernel is asked.
+impl Shared {
+    fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Acquire)
+    }
+
+    /// Marks the device as gone.
+    fn lose(&self) {
+        if !self.is_gone.swap(true, Ordering::AcqRel) {
+            eprintln!("zonal: {}: the drive is gone", self.info.name);
+            self.notices.note(|changes| changes.gone = true);
+            self.wakeups.ring_all();
+        }
+    }
+
+    /// Result of a command that needs no kernel.
+    fn refuse(&self, command: &Command) -> Option<CommandResult> {
+        if self.is_gone() {
+            return Some(Err(DeviceError::Gone));
+        }
+        if self.info.read_only {
+            match command.op {
+                Op::Read | Op::Report => {}
+                Op::Flush => return Some(Ok(Output::Done)),
+                _ => return Some(Err(DeviceError::OpenedForReading)),
+            }
+        }
+        self.check(command).err().map(Err)
+    }
+
+    /// Refuses what the kernel would fail with an error that means something else.
+    fn check(&self, command: &Command) -> Result<(), DeviceError> {
+        let geometry = &self.info.geometry;
+        let Command { sector, sectors, .. } = *command;
+        match command.op {
+            Op::Read | Op::Write => {
+                let misaligned = (sector.0 | u64::from(sectors)) & u64::from(self.info.block_sectors - 1);
+                if sectors == 0 || sectors > self.info.command_sectors_max || misaligned != 0 {
+                    return Err(DeviceError::InvalidField);
+                }
+                if command.data.len() as u64 != u64::from(sectors) * zonal_core::SECTOR_BYTES {
+                    return Err(DeviceError::InvalidField);
+                }
+                if !geometry.contains(sector, Sectors(sectors.into())) {
+                    return Err(DeviceError::OutOfRange);
+                }
+                let left = geometry.size_of(geometry.zone_of(sector)) - geometry.offset_of(sector);
+                if sectors > left { Err(ZoneError::Boundary.into()) } else { Ok(()) }
+            }
+            Op::Report => match sector.0 < geometry.sectors().0 {
+                true => Ok(()),
+                false => Err(DeviceError::OutOfRange),
+            },
+            Op::ZoneReset | Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish => {
+                if sector.0 >= geometry.sectors().0 {
+                    return Err(DeviceError::OutOfRange);
+                }
+                if geometry.offset_of(sector) != 0 {
+                    return Err(DeviceError::InvalidField);
+                }
+                match geometry.is_conventional(geometry.zone_of(sector)) {
+                    true => Err(ZoneError::Conventional.into()),
+                    false => Ok(()),
+                }
+            }
+            Op::Flush | Op::ResetAll => Ok(()),
+            Op::Append | Op::WriteZeroes | Op::Verify | Op::Discard | Op::ZoneOffline => {
+                Err(DeviceError::Unsupported)
+            }
+        }
+    }
+
+    fn is_healing(&self, sector: Sector) -> bool {
+        self.are_healing.load(Ordering::Acquire) > 0
+            && self.healing.lock().contains(&self.zone_start(sector))
+    }
+
+    fn zone_start(&self, sector: Sector) -> u64 {
+        self.info.geometry.start_of(self.info.geometry.zone_of(sector)).0
+    }
+
+    /// Error of a command, after the size was asked for if it may be gone.
+    fn error_of(&self, op: Op, seen: Seen) -> DeviceError {
+        let size = errors::may_be_gone(op, seen).then(|| ioctl::size(&self.file).unwrap_or(0));
+        let error = errors::device_error(op, seen, size);
+        if error == DeviceError::Gone {
+            self.lose();
+        }
+        error
+    }
+}
+
+/// Transfers.
+impl Shared {
+    /// Submits what waits and takes what has ended.
+    fn advance(&self, number: usize, state: &mut State) {
+        self.commit(number, state);
+        let mut returned = Vec::new();
+        state.queue.reap(self.wakeups.has_sleepers(), |one| returned.push(one));
+        returned.into_iter().for_each(|one| self.returned(number, state, one));
+    }
+
+    fn commit(&self, number: usize, state: &mut State) {
+        let mut refused = Vec::new();
+        state.is_short_of_room = !state.queue.commit(|one| refused.push(one));
+        refused.into_iter().for_each(|one| self.returned(number, state, one));
+    }
+
+    fn returned(&self, number: usize, state: &mut State, Returned { slot, result }: Returned) {
+        let wanted = slot.bytes();
+        let seen = match result {
+            Ok(bytes) if bytes == wanted => {
+                slot.deliver();
+                let Slot { context, .. } = slot;
+                state.queue.ready.push_back(Completed { context, result: Ok(Output::Done) });
+                return;
+            }
+            Ok(_) => Seen::Short,
+            Err(number) => Seen::Failed(number),
+        };
+        let Slot { command, context, .. } = slot;
+        let error = self.error_of(command.op, seen);
+        let zone = self.info.geometry.zone_of(command.sector);
+        let is_sequential = !self.info.geometry.is_conventional(zone);
+        if command.op == Op::Write && is_sequential && errors::needs_report(error) {
+            self.jobs.add(Job::Failed { queue: number, command, context, error });
+        } else {
+            state.queue.ready.push_back(Completed { context, result: Err(error) });
+        }
+    }
+
+    /// Says once if a queue with commands has had no completion for a long time.
+    fn watch(&self, now: Nanos, number: usize, state: &mut State, has_moved: bool) {
+        if has_moved || state.queue.in_flight() == 0 {
+            if std::mem::take(&mut state.stands_still) {
+                eprintln!("zonal: {}: queue {number} moves again", self.info.name);
+            }
+            state.moved_at = now;
+        } else if now.0.saturating_sub(state.moved_at.0) > STANDSTILL && !state.stands_still {
+            state.stands_still = true;
+            eprintln!(
+                "zonal: {}: queue {number} has {} commands at the kernel and no answer for 30 s; its messages about {} may tell why: dmesg",
+                self.info.name,
+                state.queue.in_flight(),
+                self.name
+            );
+        }
+    }
+}
+
+/// Blocking calls.
+impl Shared {
+    fn help(&self) {
+        while let Some(job) = self.jobs.next() {
+            let (queue, context, result) = match job {
+                Job::Command { queue, command, context } => (queue, context, self.run(&command)),
+                Job::Failed { queue, command, context, error } => {
+                    (queue, context, Err(self.look_after(&command, error)))
+                }
+            };
+            let mut state = self.queues[queue].state.lock();
+            state.queue.ready.push_back(Completed { context, result });
+            drop(state);
+            self.wakeups.ring(queue);
+        }
+    }
+
+    fn run(&self, command: &Command) -> CommandResult {
+        let done = |result: io::Result<()>| match result {
+            Ok(()) => Ok(Output::Done),
+            Err(error) => Err(self.error_of(command.op, Seen::Failed(ioctl::errno(&error)))),
+        };
+        let manage = |action| {
+            let size = self.info.geometry.size_of(self.info.geometry.zone_of(command.sector));
+            match ioctl::manage(&self.file, action, command.sector.0, size.into()) {
+                Err(_) if self.has_no_effect(command) => Ok(Output::Done),
+                result => done(result),
+            }
+        };
+        match command.op {
+            Op::Report => self.report(command),
+            Op::Flush => done(self.file.sync_data()),
+            Op::ZoneReset => manage(Action::Reset),
+            Op::ZoneOpen => manage(Action::Open),
+            Op::ZoneClose => manage(Action::Close),
+            Op::ZoneFinish => manage(Action::Finish),
+            Op::ResetAll => done(self.reset_all()),
+            _ => Err(DeviceError::Unsupported),
+        }
+    }
+
+    /// True if the command is no error by the rules of ZBC, because there is nothing to do. null_blk
+    /// refuses it all the same.
+    fn has_no_effect(&self, command: &Command) -> bool {
+        let nothing: &[u8] = match (self.info.personality, command.op) {
+            (Personality::Zbc, Op::ZoneOpen) => &[14],
+            (Personality::Zbc, Op::ZoneClose) => &[1, 4, 14],
+            _ => return false,
+        };
+        let zones = ioctl::report(&self.file, command.sector.0, 1, Source::Drive);
+        zones.is_ok_and(|zones| zones.first().is_some_and(|zone| nothing.contains(&zone.condition)))
+    }
+
+    fn report(&self, command: &Command) -> CommandResult {
+        let geometry = &self.info.geometry;
+        let mut zones = Vec::new();
+        let mut sector = self.zone_start(command.sector);
+        while zones.len() < command.sectors as usize && sector < geometry.sectors().0 {
+            let left = command.sectors as usize - zones.len();
+            let some = ioctl::report(&self.file, sector, left, Source::Drive)
+                .map_err(|error| self.error_of(Op::Report, Seen::Failed(ioctl::errno(&error))))?;
+            if some.is_empty() {
+                return Err(self.error_of(Op::Report, Seen::Short));
+            }
+            for zone in some {
+                sector = zone.start + zone.sectors;
+                zones.push(zone.descriptor(geometry).ok_or(DeviceError::InvalidField)?);
+            }
+        }
+        Ok(Output::Zones(zones.into()))
+    }
+
+    /// Resets the sequential zones that are neither empty nor failed.
+    fn reset_all(&self) -> io::Result<()> {
+        let sectors = self.info.geometry.sectors().0;
+        for zone in stale::report_all(&self.file, sectors)? {
+            // Conditions 2, 3, 4 (open and closed) and 14 (full).
+            if zone.kind == 2 && matches!(zone.condition, 2..=4 | 14) {
+                ioctl::manage(&self.file, Action::Reset, zone.start, zone.sectors)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reports the zone of a failed write, so that the kernel learns the drive's pointer, and sets
+    /// the kernel's right if it is stale. Returns the error of the write.
+    fn look_after(&self, write: &Command, error: DeviceError) -> DeviceError {
+        let start = self.zone_start(write.sector);
+        let zone = match ioctl::report(&self.file, start, 1, Source::Drive) {
+            Ok(zones) if !zones.is_empty() => zones[0],
+            Ok(_) => return self.error_of(Op::Report, Seen::Short),
+            Err(failed) => {
+                let seen = Seen::Failed(ioctl::errno(&failed));
+                return match self.error_of(Op::Report, seen) {
+                    DeviceError::Gone => DeviceError::Gone,
+                    _ => error,
+                };
+            }
+        };
+        // Only a write at the drive's own pointer is refused because of the kernel's.
+        if zone.written() != Some(write.sector.0 - start) || !matches!(zone.condition, 1..=4) {
+            self.refusals.lock().remove(&start);
+            return error;
+        }
+        let refusals = {
+            let mut refusals = self.refusals.lock();
+            let known = refusals.entry(start).or_insert((write.sector.0, 0));
+            *known = if known.0 == write.sector.0 { (known.0, known.1 + 1) } else { (write.sector.0, 1) };
+            known.1
+        };
+        if refusals < REFUSALS_MAX {
+            return error;
+        }
+        if self.pointers == Pointers::Hidden {
+            eprintln!(
+                "zonal: {}: the zone at sector {start} has refused {refusals} writes at its own write pointer, sector {}. \
+                 Either the medium is bad there, or the kernel's write pointer is stale, which this kernel does not show; \
+                 if writes succeed after the drive's driver was unbound and bound, it was stale",
+                self.info.name, write.sector.0
+            );
+        }
+        match self.pointers.stale(&self.file, &[zone]).as_deref() {
+            Ok([stale]) => self.heal(*stale, error),
+            _ => error,
+        }
+    }
+
+    /// Sets the kernel's pointer of a zone right, while no other write of the zone is on its way.
+    fn heal(&self, stale: Stale, error: DeviceError) -> DeviceError {
+        self.healing.lock().push(stale.start);
+        self.are_healing.fetch_add(1, Ordering::AcqRel);
+        let others = self.queues.iter().any(|place| {
+            place.state.lock().queue.writes(|sector| self.zone_start(sector) == stale.start)
+        });
+        let healed = match others {
+            // Their completions come here, too.
+            true => None,
+            false => Some(stale::heal(&self.file, &self.pointers, stale, self.write_unit)),
+        };
+        self.healing.lock().retain(|start| *start != stale.start);
+        self.are_healing.fetch_sub(1, Ordering::AcqRel);
+        match healed {
+            None => error,
+            Some(Ok(())) => {
+                self.healed.fetch_add(1, Ordering::Relaxed);
+                eprintln!("zonal: {}: {stale}; the kernel has been told", self.info.name);
+                self.notices.note(|changes| {
+                    changes.add_zone(self.info.geometry.zone_of(Sector(stale.start)));
+                });
+                self.wakeups.ring_all();
+                error
+            }
+            Some(Err(failed)) => {
+                eprintln!("zonal: {}: {failed}", self.info.name);
+                DeviceError::Stale
+            }
+        }
+    }
+}
+
+impl Device for BlockDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.shared.info
+    }
+
+    fn submit(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        let shared = &*self.shared;
+        if let Some(result) = shared.refuse(command) {
+            return Submitted::Done(result);
+        }
+        if command.op == Op::Write && shared.is_healing(command.sector) {
+            return Submitted::Busy;
+        }
+        let Place { state, held } = &shared.queues[queue];
+        let mut state = state.lock();
+        if held.load(Ordering::Relaxed) >= shared.depth || state.queue.is_full() {
+            return Submitted::Busy;
+        }
+        let context = context.take().expect("a submitted command comes with its context");
+        held.fetch_add(1, Ordering::Relaxed);
+        if matches!(command.op, Op::Read | Op::Write) {
+            if state.queue.in_flight() == 0 {
+                state.moved_at = now;
+            }
+            state.queue.add(command, context);
+        } else {
+            drop(state);
+            shared.jobs.add(Job::Command { queue, command: *command, context });
+        }
+        Submitted::Accepted
+    }
+
+    fn commit(&self, queue: usize) {
+        let mut state = self.shared.queues[queue].state.lock();
+        self.shared.commit(queue, &mut state);
+        if !state.queue.ready.is_empty() {
+            drop(state);
+            self.shared.wakeups.ring(queue);
+        }
+    }
+
+    fn poll(
+        &self,
+        now: Nanos,
+        queue: usize,
+        budget: usize,
+        done: &mut dyn FnMut(Completed),
+    ) -> Option<Nanos> {
+        let shared = &*self.shared;
+        let Place { state, held } = &shared.queues[queue];
+        // The thread that holds the lock will finish soon, but may not see the completion that this
+        // one waits for.
+        let Some(mut state) = state.try_lock() else { return Some(now) };
+        shared.advance(queue, &mut state);
+        let taken = state.queue.ready.len().min(budget);
+        shared.watch(now, queue, &mut state, taken > 0);
+        state.queue.ready.drain(..taken).for_each(done);
+        held.fetch_sub(taken, Ordering::Relaxed);
+        if !state.queue.ready.is_empty() {
+            return Some(now);
+        }
+        state.is_short_of_room.then(|| Nanos(now.0.saturating_add(RETRY)))
+    }
+
+    fn is_idle(&self, queue: usize) -> bool {
+        self.shared.queues[queue].held.load(Ordering::Relaxed) == 0
+    }
+
+    fn insight(&self) -> Insight {
+        let copies = self.shared.queues.iter().map(|place| place.state.lock().queue.copies).sum();
+        Insight { copies, ..Insight::default() }
+    }
+
+    fn has_changes(&self) -> bool {
+        self.shared.notices.are_there()
+    }
+
+    fn take_changes(&self, into: &mut Changes) {
+        self.shared.notices.take(into);
+    }
+
+    fn wakeups(&self) -> &Wakeups {
+        &self.shared.wakeups
+    }
+
+    fn has_news(&self, queue: usize) -> bool {
+        let mut state = self.shared.queues[queue].state.lock();
+        self.shared.advance(queue, &mut state);
+        !state.queue.ready.is_empty()
+    }
+}
+
+impl std::fmt::Debug for BlockDevice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "BlockDevice({:?}, {} queues)", self.shared.info.name, self.shared.queues.len())
+    }
+}
+
