@@ -4,11 +4,13 @@
 //!   [`BlockDevice::open`] or under the name `blk:PATH` ([`register`]).
 //! - [`sysfs`]: what the kernel says of a block device.
 //! - [`stale`]: the kernel's own write pointers.
+//! - [`doctor`]: problems of drives and of this machine.
 //! - [`ioctl`]: zone operations of the block layer. [`aio`]: asynchronous writes.
 //! - [`errors`]: what the errors of block devices mean.
 
 pub mod aio;
 mod device;
+pub mod doctor;
 pub mod errors;
 pub mod ioctl;
 mod open;

@@ -1,0 +1,354 @@
+//! Collection of evidence from the kernel, without writing anything.
+
+use super::log::{Log, LogLine, Names};
+use super::pointers::{KernelPointers, Stale, compare, of_report, parse_plugs, settled};
+use super::{
+    Access, CacheType, Evidence, KERNEL_WITH_CACHED_REPORT, KERNEL_WITH_POINTERS, KernelVersion, Machine,
+    Module, Pointers, SgOnly, Uses,
+};
+use crate::ioctl::{self, Reported, Source};
+use crate::sysfs::{Facts, FactsError, Zoned};
+use io_uring::IoUring;
+use rustix::io::Errno;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+use zonal_io::buffer::IoBuf;
+use zonal_io::owner::{self, Owner};
+
+/// Zones of one report.
+const REPORTED: usize = 4096;
+
+/// Unit of reads, and of superblocks.
+const BLOCK: u32 = 4096;
+
+/// Bytes at the beginning of a drive with superblocks.
+const HEAD: u64 = 4 * BLOCK as u64;
+
+/// Pause between samples of write pointers: longer than a write takes, other than one that the drive
+/// does not answer.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Longest record of `/dev/kmsg`.
+const RECORD_MAX: usize = 8192;
+
+/// SCSI device type of host-managed disks.
+const HOST_MANAGED: &str = "20";
+
+/// Modules of optional features.
+const MODULES: [(&str, &str); 3] = [
+    ("fuse", "`zonal mount`"),
+    ("ublk_drv", "`zonal serve --ublk`"),
+    ("nvme_tcp", "the kernel's access to the drives of `zonal serve`"),
+];
+
+/// Evidence about the block device at `path`.
+///
+/// # Errors
+/// [`FactsError`] if it is not a block device that the kernel knows.
+pub fn drive(path: &Path) -> Result<Evidence, FactsError> {
+    let facts = Facts::of(path)?;
+    let kernel = KernelVersion::parse(&release());
+    let mut evidence = Evidence {
+        kernel,
+        zones_built: zones_built(&facts),
+        state: text(&facts.directory.join("device/state")),
+        cache: cache_of(&facts),
+        access: Access::Allowed,
+        uses: Uses::of(&facts),
+        zones: Ok(Vec::new()),
+        owner: None,
+        pointers: Pointers::Compared(Vec::new()),
+        log: log_of(&Names::of(&facts.name, &facts.directory)),
+        facts,
+    };
+    // Opening for writing would make udev probe the drive afterwards.
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path);
+    let file = match (opened, rustix::fs::access(path, rustix::fs::Access::WRITE_OK)) {
+        (Ok(file), Ok(())) => file,
+        (Err(error), _) => {
+            evidence.access = Access::Refused(error.to_string());
+            return Ok(evidence);
+        }
+        // Without write permission there is still something to see, and with a read-only device
+        // the kernel refuses it, too.
+        (Ok(file), Err(Errno::ROFS)) => file,
+        (Ok(file), Err(error)) => {
+            evidence.access = Access::Refused(io::Error::from(error).to_string());
+            file
+        }
+    };
+    if evidence.facts.zoned == Some(Zoned::HostManaged) && evidence.facts.partition_of.is_none() {
+        evidence.zones = zones_of(&file, &evidence.facts).map_err(|error| error.to_string());
+        if let Ok(zones) = &evidence.zones {
+            evidence.owner = owner_of(&file, zones);
+            evidence.pointers = pointers_of(&file, &evidence.facts, kernel);
+        }
+    }
+    Ok(evidence)
+}
+
+/// Evidence about this machine.
+pub fn machine() -> Machine {
+    let devices = Facts::all().unwrap_or_default();
+    let is_zoned = |facts: &&Facts| !matches!(facts.zoned, None | Some(Zoned::None));
+    let zoned = devices.iter().filter(is_zoned).count();
+    let built = if zoned > 0 { Some(true) } else { zones_compiled_in() };
+    let number = |path: &str| text(Path::new(path))?.parse().ok();
+    Machine {
+        release: release(),
+        zones_built: built,
+        zoned,
+        sg_only: sg_only(built),
+        uring_error: IoUring::new(1).err().map(|error| error.to_string()),
+        uring_setting: number("/proc/sys/kernel/io_uring_disabled").map(|setting| setting as u32),
+        aio: number("/proc/sys/fs/aio-nr").zip(number("/proc/sys/fs/aio-max-nr")),
+        modules: MODULES
+            .map(|(name, feature)| Module { name, feature, available: is_available(name) })
+            .to_vec(),
+    }
+}
+
+/// Text of a small file without surrounding spaces; `None` if it cannot be read.
+fn text(path: &Path) -> Option<String> {
+    Some(String::from_utf8_lossy(&fs::read(path).ok()?).trim().to_owned())
+}
+
+/// Release of the kernel, as `uname -r` prints it.
+fn release() -> String {
+    text(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default()
+}
+
+/// True if the kernel was built with zones; `None` if unknown.
+fn zones_built(facts: &Facts) -> Option<bool> {
+    match facts.zoned {
+        Some(Zoned::HostManaged | Zoned::HostAware) => Some(true),
+        Some(Zoned::None) | None => zones_compiled_in(),
+    }
+}
+
+/// True if the kernel has the functions of zones; `None` if unknown.
+fn zones_compiled_in() -> Option<bool> {
+    let symbols = BufReader::new(File::open("/proc/kallsyms").ok()?);
+    let mut has_block_layer = false;
+    for line in symbols.split(b'\n').map_while(Result::ok) {
+        if line.ends_with(b" blkdev_report_zones") {
+            return Some(true);
+        }
+        has_block_layer |= line.ends_with(b" submit_bio");
+    }
+    // Not all kernels list their functions.
+    has_block_layer.then_some(false)
+}
+
+/// Write cache as the driver of SCSI disks reports it.
+fn cache_of(facts: &Facts) -> Option<CacheType> {
+    let disks = fs::read_dir(facts.directory.join("device/scsi_disk")).ok()?;
+    let kind = disks.flatten().find_map(|disk| text(&disk.path().join("cache_type")))?;
+    Some(if kind.starts_with("write back") { CacheType::WriteBack } else { CacheType::WriteThrough })
+}
+
+/// Host-managed disks without a block device.
+fn sg_only(zones_built: Option<bool>) -> Vec<SgOnly> {
+    let devices = fs::read_dir("/sys/class/scsi_generic").into_iter().flatten().flatten();
+    let mut found: Vec<SgOnly> = devices
+        .filter_map(|entry| {
+            let device = entry.path().join("device");
+            let is_host_managed = text(&device.join("type"))? == HOST_MANAGED;
+            let has_block_device =
+                fs::read_dir(device.join("block")).is_ok_and(|mut names| names.next().is_some());
+            (is_host_managed && !has_block_device).then(|| SgOnly {
+                sg: format!("/dev/{}", entry.file_name().to_string_lossy()),
+                model: text(&device.join("model")).unwrap_or_default(),
+                zones_built,
+            })
+        })
+        .collect();
+    found.sort_by(|a, b| a.sg.cmp(&b.sg));
+    found
+}
+
+/// True if a module is built in, loaded or installed; `None` if unknown.
+fn is_available(name: &str) -> Option<bool> {
+    if Path::new("/sys/module").join(name).exists() {
+        return Some(true);
+    }
+    let directory = Path::new("/lib/modules").join(release());
+    let lists = ["modules.builtin", "modules.dep"].map(|list| fs::read_to_string(directory.join(list)));
+    let [Ok(builtin), Ok(installed)] = lists else { return None };
+    Some(lists_module(&builtin, name) || lists_module(&installed, name))
+}
+
+/// True if a list of paths such as `kernel/drivers/block/ublk_drv.ko.xz: ...` has the module. Names
+/// of files may have hyphens in place of underscores.
+fn lists_module(list: &str, name: &str) -> bool {
+    let file = |line: &str| {
+        let path = line.split(':').next().unwrap_or_default();
+        path.rsplit('/').next().unwrap_or_default().split('.').next().unwrap_or_default().replace('-', "_")
+    };
+    list.lines().any(|line| file(line) == name)
+}
+
+/// Lines of the kernel log about a drive.
+fn log_of(names: &Names) -> Log {
+    let opened =
+        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC).open("/dev/kmsg");
+    let read = opened.and_then(|file| read_log(file, names));
+    read.map_or_else(|error| Log::Unreadable(format!("/dev/kmsg: {error}")), Log::Lines)
+}
+
+fn read_log(mut log: impl Read, names: &Names) -> io::Result<Vec<LogLine>> {
+    let mut found = Vec::new();
+    let mut record = [0; RECORD_MAX];
+    loop {
+        match log.read(&mut record) {
+            Ok(0) => return Ok(found),
+            Ok(len) => found.extend(LogLine::parse(&record[..len]).filter(|line| names.are_in(line))),
+            // No more records.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(found),
+            // The record was overwritten; the next read returns the oldest one.
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// All zones, as the drive reports them.
+fn zones_of(file: &File, facts: &Facts) -> io::Result<Vec<Reported>> {
+    report_all(file, facts, Source::Drive)
+}
+
+fn report_all(file: &File, facts: &Facts, source: Source) -> io::Result<Vec<Reported>> {
+    let (mut zones, mut sector) = (Vec::new(), 0);
+    while sector < facts.sectors {
+        let some = ioctl::report(file, sector, REPORTED, source)?;
+        match some.last() {
+            Some(last) if last.sectors > 0 => sector = last.start + last.sectors,
+            // A pulled drive reports no zones, and no error.
+            _ => return Err(io::Error::other(format!("no zone reported at sector {sector}"))),
+        }
+        zones.extend(some);
+    }
+    Ok(zones)
+}
+
+/// Owner of the data at the beginning of the first two zones.
+fn owner_of(file: &File, zones: &[Reported]) -> Option<Owner> {
+    let mut head = Vec::new();
+    for at in (0..HEAD).step_by(BLOCK as usize) {
+        match block(file, zones.first()?, at) {
+            Ok(block) => head.extend(block),
+            Err(owner) => return Some(owner),
+        }
+    }
+    let logged = |head: &[u8]| {
+        // Only these alternate between two zones.
+        let owner = owner::of_head(head)?;
+        matches!(owner, Owner::Zonal { .. } | Owner::FileSystem("btrfs")).then_some(owner)
+    };
+    owner::of_head(&head).or_else(|| match block(file, zones.get(1)?, 0) {
+        Ok(block) => logged(&block),
+        Err(owner) => Some(owner),
+    })
+}
+
+/// Reads the block at byte `at` of a zone; zeroes if it was not written.
+fn block(file: &File, zone: &Reported, at: u64) -> Result<Vec<u8>, Owner> {
+    let is_conventional = zone.written().is_none() && zone.kind == 1;
+    let is_written =
+        is_conventional || zone.written().is_some_and(|sectors| sectors << 9 >= at + u64::from(BLOCK));
+    let mut read = IoBuf::zeroed(BLOCK);
+    if is_written {
+        file.read_exact_at(&mut read, (zone.start << 9) + at).map_err(|error| Owner::Unreadable {
+            sector: zonal_core::Sector(zone.start + (at >> 9)),
+            error: zonal_core::DeviceError::Os(ioctl::errno(&error).raw_os_error()),
+        })?;
+    }
+    Ok(read.to_vec())
+}
+
+/// Comparison of the kernel's write pointers with those of the drive.
+fn pointers_of(file: &File, facts: &Facts, kernel: Option<KernelVersion>) -> Pointers {
+    if kernel.is_some_and(|version| version < KERNEL_WITH_POINTERS) {
+        return Pointers::Compared(Vec::new());
+    }
+    let mut is_first = true;
+    let sample = || {
+        if !std::mem::take(&mut is_first) {
+            std::thread::sleep(PAUSE);
+        }
+        sample(file, facts)
+    };
+    settled(sample).map_or_else(|error| Pointers::Unknown(error.to_string()), Pointers::Compared)
+}
+
+/// Zones whose pointers differ at the moment. The drive is asked first: its report corrects the
+/// pointers that the kernel knows to be wrong.
+fn sample(file: &File, facts: &Facts) -> io::Result<Vec<Stale>> {
+    let drive = report_all(file, facts, Source::Drive)?;
+    let kernel = match report_all(file, facts, Source::Kernel) {
+        Ok(zones) => of_report(&zones),
+        Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => plugs_of(facts)?,
+        Err(error) => return Err(error),
+    };
+    Ok(compare(&drive, &kernel))
+}
+
+/// Write pointers in `debugfs`.
+fn plugs_of(facts: &Facts) -> io::Result<KernelPointers> {
+    let path = Path::new("/sys/kernel/debug/block").join(&facts.name).join("zone_wplugs");
+    let named = |what: String| {
+        let hint = format!("Linux {KERNEL_WITH_CACHED_REPORT} and later report the pointers");
+        io::Error::other(format!("{}: {what}; {hint}", path.display()))
+    };
+    let text = fs::read_to_string(&path).map_err(|error| named(error.to_string()))?;
+    parse_plugs(&text).map_err(|line| named(format!("unknown format: {line:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::VecDeque;
+
+    /// Returns a record of the log, or an error, for each read.
+    struct Records(VecDeque<Result<&'static str, ErrorKind>>);
+
+    impl Read for Records {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            let record = self.0.pop_front().unwrap_or(Err(ErrorKind::WouldBlock))?;
+            buffer[..record.len()].copy_from_slice(record.as_bytes());
+            Ok(record.len())
+        }
+    }
+
+    #[test]
+    fn log_is_read_to_its_end_past_overwritten_records() {
+        let records = Records(VecDeque::from([
+            Ok("6,1,10,-;sd 2:0:0:0: [sdb] Attached SCSI disk\n"),
+            Err(ErrorKind::BrokenPipe),
+            Ok("6,7,20,-;sd 3:0:0:0: [sdc] Attached SCSI disk\n"),
+            Ok("3,8,30,-;sd 2:0:0:0: rejecting I/O to offline device\n DEVICE=+scsi:2:0:0:0\n"),
+        ]));
+        let names = Names::of("sdb", Path::new("/sys/devices/host2/2:0:0:0/block/sdb"));
+        let lines = read_log(records, &names).unwrap();
+        assert_eq!(lines.iter().map(|line| line.us).collect::<Vec<_>>(), [10, 30]);
+        let failing = Records([Err(ErrorKind::PermissionDenied)].into());
+        assert!(read_log(failing, &names).is_err());
+    }
+
+    #[test]
+    fn module_is_found_by_its_file() {
+        let list = "kernel/drivers/nvme/host/nvme-tcp.ko.zst: kernel/drivers/nvme/host/nvme-core.ko.zst\n";
+        assert!(lists_module(list, "nvme_tcp"));
+        assert!(!lists_module(list, "nvme_core") && !lists_module(list, "fuse"));
+    }
+
+    #[test]
+    fn machine_is_examined_without_privileges() {
+        let machine = machine();
+        assert!(KernelVersion::parse(&machine.release).is_some(), "{machine:?}");
+    }
+}
