@@ -2,8 +2,8 @@
 
 use crate::commands::files::{df, dump, fsck, get, ls, mkdir, mkfs, put, rm, tar};
 use crate::commands::{
-    bench, calibrate, compare, completions, create, help, info, man, manage, mode, mount, plugs, replay,
-    report, scrub, serve, stat, unmount, why, zone,
+    bench, calibrate, compare, completions, create, doctor, help, info, list, man, manage, mode, mount,
+    plugs, replay, report, scrub, serve, stat, unmount, why, zone,
 };
 use crate::defaults::fill_help;
 use crate::topics::TOPICS;
@@ -24,7 +24,7 @@ pub struct Cli {
 
 /// Headings of `zonal --help`, and the commands below each.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("Drives", &["create", "info", "report", "reset", "open", "close", "finish", "zone"]),
+    ("Drives", &["list", "doctor", "create", "info", "report", "reset", "open", "close", "finish", "zone"]),
     (
         "Benchmarks and simulation",
         &["bench", "compare", "replay", "calibrate", "mode", "plugs", "stat", "why"],
@@ -62,6 +62,8 @@ fn overview(command: &clap::Command) -> String {
 pub(crate) enum Command {
     Create(create::Create),
     Info(info::Info),
+    List(list::List),
+    Doctor(doctor::Doctor),
     Report(report::Report),
     /// Reset zones: their data is lost, and their write pointers return to the start
     #[command(mut_arg("all", |all| all.help("All zones that are open, closed or full")))]
@@ -225,7 +227,7 @@ const INSTEAD: [(&[&str], &str); 8] = [
     (&["cp", "copy", "scp", "rsync"], "`zonal put` copies files in, and `zonal get` copies them out"),
     (&["format", "mkfs.zonal"], "`zonal mkfs` makes a file system, and `zonal reset --all` empties a drive"),
     (&["rmdir", "del", "delete", "unlink"], "`zonal rm` removes files, and `zonal rm -r` directories"),
-    (&["list", "zones", "blkzone", "report-zones"], "`zonal report` lists zones, and `zonal ls` files"),
+    (&["zones", "blkzone", "report-zones"], "`zonal report` lists zones, and `zonal ls` files"),
     (&["new", "mkdrive", "truncate"], "`zonal create` creates a drive"),
     (&["run", "fio"], "`zonal bench` runs jobs of fio's language"),
     (

@@ -9,7 +9,7 @@ pub(crate) fn of(command: &str) -> &'static [&'static str; 2] {
     &found.unwrap_or_else(|| panic!("{command}: a command needs two examples")).1
 }
 
-const EXAMPLES: [(&str, [&str; 2]); 36] = [
+const EXAMPLES: [(&str, [&str; 2]); 38] = [
     (
         "create",
         [
@@ -18,6 +18,8 @@ const EXAMPLES: [(&str, [&str; 2]); 36] = [
         ],
     ),
     ("info", ["zonal info disk.zonal", "zonal info sim:zns-1t --json"]),
+    ("list", ["zonal list", "zonal list --json"]),
+    ("doctor", ["zonal doctor", "zonal doctor /dev/sda"]),
     ("report", ["zonal report disk.zonal", "zonal report disk.zonal --state full,closed --zone 0-99"]),
     ("reset", ["zonal reset disk.zonal --zone 5", "zonal reset disk.zonal --all"]),
     ("open", ["zonal open disk.zonal --zone 5", "zonal open disk.zonal --zone 5-8"]),

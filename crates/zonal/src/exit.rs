@@ -41,14 +41,14 @@ impl Exit {
         match self {
             Exit::Ok => "Success.",
             Exit::Failed => {
-                "The operation failed: the device failed or refused a command, fsck has findings left, or the result could not be written."
+                "The operation failed: the device failed or refused a command, fsck has findings left or doctor has findings, or the result could not be written."
             }
             Exit::Usage => "Usage error: an unknown option, an invalid value, an unreadable job file.",
             Exit::Verify => {
                 "Verification failed: data read by bench, get, cat, tar or scrub differs from the data written, or is lost. fsck reports that with 1."
             }
             Exit::Device => {
-                "The device or image cannot be opened or created: it is missing, in use or damaged, or refuses an option; or it contains a file system or data, and --yes was not given."
+                "The device or image cannot be opened or created: it is missing, in use or damaged, or refuses an option; or it contains a file system or data, and --yes was not given; or doctor finds that the drive cannot be used."
             }
         }
     }

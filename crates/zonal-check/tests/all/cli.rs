@@ -882,7 +882,7 @@ fn manual_pages_are_written_and_tell_the_exit_codes() {
     zonal(dir.path(), "man --dir pages/man1");
     let pages: Vec<_> =
         fs::read_dir(dir.path().join("pages/man1")).unwrap().map(|e| e.unwrap().path()).collect();
-    assert_eq!(pages.len(), 37);
+    assert_eq!(pages.len(), 39);
     for page in pages {
         let text = fs::read_to_string(&page).unwrap();
         for part in [".TH zonal", ".SH NAME", ".SH SYNOPSIS", ".SH \"EXIT STATUS\"", "Verification failed"] {

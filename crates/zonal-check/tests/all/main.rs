@@ -14,6 +14,7 @@ mod events;
 mod experiments;
 mod files;
 mod hosts;
+mod local;
 mod nowait;
 mod operations;
 mod options;

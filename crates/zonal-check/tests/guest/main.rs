@@ -4,6 +4,7 @@
 //! it; see docs/GUEST.md. Ignored tests take minutes; `make guest` runs them.
 
 mod commands;
+mod doctor;
 mod filesystems;
 mod kills;
 mod scsi;

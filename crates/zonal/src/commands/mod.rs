@@ -5,9 +5,11 @@ pub(crate) mod calibrate;
 pub(crate) mod compare;
 pub(crate) mod completions;
 pub(crate) mod create;
+pub(crate) mod doctor;
 pub(crate) mod files;
 pub(crate) mod help;
 pub(crate) mod info;
+pub(crate) mod list;
 pub(crate) mod man;
 pub(crate) mod manage;
 pub(crate) mod mode;
@@ -33,6 +35,8 @@ pub(crate) fn run(command: Command, out: &mut dyn Write) -> Result<(), Failure> 
     match command {
         Command::Create(arguments) => create::run(&arguments, out),
         Command::Info(arguments) => info::run(&arguments, out),
+        Command::List(arguments) => list::run(&arguments, out),
+        Command::Doctor(arguments) => doctor::run(&arguments, out),
         Command::Report(arguments) => report::run(&arguments, out),
         Command::Reset(arguments) => manage::run_overwriting(&arguments, ZoneAction::Reset, out),
         Command::Open(zones) => manage::run(&zones, ZoneAction::Open, out),
