@@ -112,7 +112,9 @@ pub enum DeviceError {
     OpenedForReading,
     /// The operating system's own write pointer of the zone differs from the drive's, so that it
     /// refuses every write. Nothing of the command was executed.
-    #[error("the kernel's write pointer of the zone is stale, so that it refuses every write: see `zonal doctor`")]
+    #[error(
+        "the kernel's write pointer of the zone is stale, so that it refuses every write: see `zonal doctor`"
+    )]
     Stale,
     /// Error number of the operating system, from a file or a driver.
     #[error("{}", std::io::Error::from_raw_os_error(*.0))]

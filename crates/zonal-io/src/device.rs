@@ -60,6 +60,9 @@ pub struct DeviceInfo {
     /// Unique and permanent identity, if the device has one. Passed on by a wrapper with the same
     /// sectors; a range or concatenation has none.
     pub identity: Option<Identity>,
+    /// Model and serial number of a real drive, for messages: what a person can compare with its
+    /// label. `None` if the device is not a drive of its own. Passed on by wrappers.
+    pub label: Option<String>,
     /// File on this machine that contains the device, if there is one and it is known; a copy has
     /// the same identity but is a different file. Passed on like the identity.
     pub cache: Option<CacheId>,
@@ -113,6 +116,7 @@ impl DeviceInfo {
         DeviceInfo {
             name: name.into(),
             identity: None,
+            label: None,
             cache: None,
             geometry,
             block_sectors: 1,

@@ -31,7 +31,10 @@ struct State<J> {
 
 impl<J> Default for Jobs<J> {
     fn default() -> Jobs<J> {
-        Jobs { state: Mutex::new(State { waiting: VecDeque::new(), is_ending: false }), added: Condvar::new() }
+        Jobs {
+            state: Mutex::new(State { waiting: VecDeque::new(), is_ending: false }),
+            added: Condvar::new(),
+        }
     }
 }
 

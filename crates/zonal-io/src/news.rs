@@ -110,10 +110,7 @@ impl Wakeups {
         Wakeups::with_bells((0..queues).map(|_| CachePadded::default()).collect(), children)
     }
 
-    fn with_bells(
-        bells: Box<[CachePadded<Bell>]>,
-        children: impl IntoIterator<Item = Wakeups>,
-    ) -> Wakeups {
+    fn with_bells(bells: Box<[CachePadded<Bell>]>, children: impl IntoIterator<Item = Wakeups>) -> Wakeups {
         let shared = Arc::new(Shared {
             sleepers: AtomicUsize::new(0),
             wants_looker: AtomicBool::new(false),

@@ -12,7 +12,7 @@
 //! does so.
 
 use crate::buffer::IoBuf;
-use crate::device::Device;
+use crate::device::{Device, DeviceInfo};
 use crate::volume::{read_alone, report};
 use std::fmt;
 use zonal_core::{DeviceError, SECTOR_BYTES, Sector, ZoneCondition, ZoneDescriptor, ZoneIndex};
@@ -52,6 +52,11 @@ pub enum Owner {
     FileSystem(&'static str),
     /// A partition table, by its name.
     PartitionTable(&'static str),
+    /// Data of unknown origin on a real drive.
+    Data {
+        /// Number of sequential zones that are not empty.
+        zones: u32,
+    },
     /// Unknown, because a written block where a superblock may be cannot be read.
     Unreadable {
         /// First sector of the block.
@@ -68,6 +73,8 @@ impl fmt::Display for Owner {
             Owner::Zonal { label } => write!(f, "the file system `{label}` of Zonal"),
             Owner::FileSystem(name) => write!(f, "a file system of {name}"),
             Owner::PartitionTable(name) => write!(f, "a partition table ({name})"),
+            Owner::Data { zones: 1 } => f.write_str("data of unknown origin (1 zone is not empty)"),
+            Owner::Data { zones } => write!(f, "data of unknown origin ({zones} zones are not empty)"),
             Owner::Unreadable { sector, error } => {
                 write!(f, "data of unknown origin (sector {sector} cannot be read: {error})")
             }
@@ -77,16 +84,18 @@ impl fmt::Display for Owner {
 
 /// Error of a drive that holds data of a known owner, or whose owner cannot be found out.
 #[derive(thiserror::Error, Clone, PartialEq, Eq, Debug)]
-#[error("{device}: there is {owner} on it")]
+#[error("{device}{}: there is {owner} on it", label.as_ref().map(|label| format!(", {label}")).unwrap_or_default())]
 pub struct Owned {
     /// Device name.
     pub device: String,
+    /// Model and serial number of a real drive.
+    pub label: Option<String>,
     /// The owner.
     pub owner: Owner,
 }
 
-/// Refuses a drive that holds data of a known owner, or whose owner cannot be found out. A device that is always empty when opened is
-/// not read.
+/// Refuses a drive that holds data of a known owner, or whose owner cannot be found out, and a real
+/// drive that holds any data. A device that is always empty when opened is not read.
 ///
 /// # Errors
 /// [`Owned`]; nothing was changed.
@@ -94,10 +103,23 @@ pub fn check(device: &dyn Device) -> Result<(), Owned> {
     if device.insight().begins_empty {
         return Ok(());
     }
-    match find(device) {
-        Some(owner) => Err(Owned { device: device.info().name.clone(), owner }),
+    let DeviceInfo { name, label, .. } = device.info();
+    // What is unknown on an emulated drive can be made again, on a real one it may be precious.
+    let unknown = || label.as_ref().and_then(|_| written(device));
+    match find(device).or_else(unknown) {
+        Some(owner) => Err(Owned { device: name.clone(), label: label.clone(), owner }),
         None => Ok(()),
     }
+}
+
+/// Data of a drive, if any of its sequential zones is not empty.
+fn written(device: &dyn Device) -> Option<Owner> {
+    let mut places = Places { device, unreadable: None };
+    let is_written = |zone: &&ZoneDescriptor| {
+        !matches!(zone.condition, ZoneCondition::NotWp | ZoneCondition::Empty | ZoneCondition::Offline)
+    };
+    let zones = places.reports().iter().filter(is_written).count() as u32;
+    places.unreadable.or_else(|| (zones > 0).then_some(Owner::Data { zones }))
 }
 
 /// Owner of the data on a drive, if it is a known one, or cannot be found out.

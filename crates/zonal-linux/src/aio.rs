@@ -129,6 +129,8 @@ pub struct Ended {
 /// Context of asynchronous I/O.
 pub struct Aio {
     ring: NonNull<Header>,
+    /// Addresses of the transfers of a submission; empty between calls.
+    pointers: Vec<*mut Iocb>,
 }
 
 // SAFETY: the kernel accepts calls for a context from any thread of the process, and methods that
@@ -150,12 +152,15 @@ impl Aio {
         // SAFETY: the kernel writes one word to `context`, which is 0 as required.
         checked(unsafe { libc::syscall(libc::SYS_io_setup, libc::c_long::from(depth), &raw mut context) })?;
         let ring = NonNull::new(context as *mut Header).ok_or(io::ErrorKind::Unsupported)?;
-        let aio = Aio { ring };
+        let aio = Aio { ring, pointers: Vec::with_capacity(depth as usize) };
         // SAFETY: the context is the address of the ring's header, mapped until the context ends.
         let header = unsafe { aio.ring.as_ref() };
         match header.magic == MAGIC && header.incompatible == 0 && header.count > 0 {
             true => Ok(aio),
-            false => Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's completion ring has an unknown layout")),
+            false => Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "the kernel's completion ring has an unknown layout",
+            )),
         }
     }
 
@@ -171,15 +176,16 @@ impl Aio {
     /// # Errors
     /// The error of the first transfer, if the kernel has taken none; EAGAIN if it has no room.
     pub unsafe fn submit(&mut self, transfers: &mut [Iocb]) -> io::Result<usize> {
-        let mut pointers: Vec<*mut Iocb> = transfers.iter_mut().map(std::ptr::from_mut).collect();
+        self.pointers.clear();
+        self.pointers.extend(transfers.iter_mut().map(std::ptr::from_mut));
         // SAFETY: the pointers are valid during the call, and the kernel copies what they point to;
         // the caller answers for the memory.
         let taken = checked(unsafe {
             libc::syscall(
                 libc::SYS_io_submit,
                 self.context(),
-                pointers.len() as libc::c_long,
-                pointers.as_mut_ptr(),
+                self.pointers.len() as libc::c_long,
+                self.pointers.as_mut_ptr(),
             )
         })?;
         Ok(taken as usize)

@@ -16,7 +16,7 @@
 use crate::errors::{self, Seen};
 use crate::ioctl::{self, Action, Source};
 use crate::queue::{Queue, Returned, Slot};
-use crate::stale::{self, Pointers, Stale};
+use crate::stale::{self, KernelTable, Stale};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::File;
@@ -24,7 +24,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use zonal_core::{DeviceError, Nanos, Op, Personality, Sector, Sectors, ZoneError};
+use zonal_core::{DeviceError, Nanos, Op, Personality, Sector, Sectors, ZoneError, ZoneIndex};
 use zonal_io::changes::{Changes, Notices};
 use zonal_io::device::{
     Command, CommandResult, Completed, Context, Device, DeviceInfo, Insight, Output, Submitted, Wakeups,
@@ -62,7 +62,7 @@ struct Shared {
     file: File,
     /// Unit of writes in bytes.
     write_unit: u32,
-    pointers: Pointers,
+    table: KernelTable,
     queues: Box<[Place]>,
     depth: usize,
     jobs: Jobs<Job>,
@@ -90,6 +90,8 @@ struct State {
     /// Time of the last completion, or of the first command after an idle time.
     moved_at: Nanos,
     stands_still: bool,
+    /// Transfers that have just ended; empty between calls.
+    returned: Vec<Returned>,
 }
 
 /// Work of a helper thread.
@@ -107,14 +109,14 @@ pub(crate) struct Parts {
     pub file: File,
     pub claim: Option<File>,
     pub write_unit: u32,
-    pub pointers: Pointers,
+    pub table: KernelTable,
     pub queues: Vec<Queue>,
     pub depth: u32,
 }
 
 impl BlockDevice {
     pub(crate) fn start(parts: Parts) -> io::Result<BlockDevice> {
-        let Parts { info, name, file, claim, write_unit, pointers, queues, depth } = parts;
+        let Parts { info, name, file, claim, write_unit, table, queues, depth } = parts;
         let events = queues.iter().map(Queue::event).collect::<io::Result<Vec<_>>>()?;
         let place = |queue| Place {
             state: Mutex::new(State {
@@ -122,6 +124,7 @@ impl BlockDevice {
                 is_short_of_room: false,
                 moved_at: Nanos(0),
                 stands_still: false,
+                returned: Vec::new(),
             }),
             held: AtomicUsize::new(0),
         };
@@ -130,7 +133,7 @@ impl BlockDevice {
             name,
             file,
             write_unit,
-            pointers,
+            table,
             queues: queues.into_iter().map(place).collect(),
             depth: depth as usize,
             jobs: Jobs::default(),
@@ -240,8 +243,7 @@ impl Shared {
     }
 
     fn is_healing(&self, sector: Sector) -> bool {
-        self.are_healing.load(Ordering::Acquire) > 0
-            && self.healing.lock().contains(&self.zone_start(sector))
+        self.are_healing.load(Ordering::Acquire) > 0 && self.healing.lock().contains(&self.zone_start(sector))
     }
 
     fn zone_start(&self, sector: Sector) -> u64 {
@@ -264,9 +266,10 @@ impl Shared {
     /// Submits what waits and takes what has ended.
     fn advance(&self, number: usize, state: &mut State) {
         self.commit(number, state);
-        let mut returned = Vec::new();
+        let mut returned = std::mem::take(&mut state.returned);
         state.queue.reap(self.wakeups.has_sleepers(), |one| returned.push(one));
-        returned.into_iter().for_each(|one| self.returned(number, state, one));
+        returned.drain(..).for_each(|one| self.returned(number, state, one));
+        state.returned = returned;
     }
 
     fn commit(&self, number: usize, state: &mut State) {
@@ -392,7 +395,7 @@ impl Shared {
     /// Resets the sequential zones that are neither empty nor failed.
     fn reset_all(&self) -> io::Result<()> {
         let sectors = self.info.geometry.sectors().0;
-        for zone in stale::report_all(&self.file, sectors)? {
+        for zone in stale::report_all(&self.file, sectors, Source::Drive)? {
             // Conditions 2, 3, 4 (open and closed) and 14 (full).
             if zone.kind == 2 && matches!(zone.condition, 2..=4 | 14) {
                 ioctl::manage(&self.file, Action::Reset, zone.start, zone.sectors)?;
@@ -430,7 +433,7 @@ impl Shared {
         if refusals < REFUSALS_MAX {
             return error;
         }
-        if self.pointers == Pointers::Hidden {
+        if let KernelTable::Hidden(_) = self.table {
             eprintln!(
                 "zonal: {}: the zone at sector {start} has refused {refusals} writes at its own write pointer, sector {}. \
                  Either the medium is bad there, or the kernel's write pointer is stale, which this kernel does not show; \
@@ -438,34 +441,40 @@ impl Shared {
                 self.info.name, write.sector.0
             );
         }
-        match self.pointers.stale(&self.file, &[zone]).as_deref() {
-            Ok([stale]) => self.heal(*stale, error),
+        let index = self.info.geometry.zone_of(write.sector).0;
+        match self.table.stale_zone(&self.file, index, start) {
+            Ok(Some(stale)) => self.heal(start, stale, error),
             _ => error,
         }
     }
 
     /// Sets the kernel's pointer of a zone right, while no other write of the zone is on its way.
-    fn heal(&self, stale: Stale, error: DeviceError) -> DeviceError {
-        self.healing.lock().push(stale.start);
+    fn heal(&self, start: u64, stale: Stale, error: DeviceError) -> DeviceError {
+        self.healing.lock().push(start);
         self.are_healing.fetch_add(1, Ordering::AcqRel);
-        let others = self.queues.iter().any(|place| {
-            place.state.lock().queue.writes(|sector| self.zone_start(sector) == stale.start)
-        });
+        let others = self
+            .queues
+            .iter()
+            .any(|place| place.state.lock().queue.writes(|sector| self.zone_start(sector) == start));
         let healed = match others {
             // Their completions come here, too.
             true => None,
-            false => Some(stale::heal(&self.file, &self.pointers, stale, self.write_unit)),
+            false => Some(stale::heal(
+                &self.file,
+                &self.table,
+                self.info.geometry.zone_size().0,
+                stale,
+                self.write_unit,
+            )),
         };
-        self.healing.lock().retain(|start| *start != stale.start);
+        self.healing.lock().retain(|other| *other != start);
         self.are_healing.fetch_sub(1, Ordering::AcqRel);
         match healed {
             None => error,
             Some(Ok(())) => {
                 self.healed.fetch_add(1, Ordering::Relaxed);
                 eprintln!("zonal: {}: {stale}; the kernel has been told", self.info.name);
-                self.notices.note(|changes| {
-                    changes.add_zone(self.info.geometry.zone_of(Sector(stale.start)));
-                });
+                self.notices.note(|changes| changes.add_zone(ZoneIndex(stale.zone)));
                 self.wakeups.ring_all();
                 error
             }
@@ -580,4 +589,3 @@ impl std::fmt::Debug for BlockDevice {
         write!(f, "BlockDevice({:?}, {} queues)", self.shared.info.name, self.shared.queues.len())
     }
 }
-

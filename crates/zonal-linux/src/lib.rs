@@ -14,11 +14,12 @@ pub mod doctor;
 pub mod errors;
 pub mod ioctl;
 mod open;
+mod pointers;
 mod queue;
 mod registry;
 pub mod stale;
 pub mod sysfs;
 
 pub use device::BlockDevice;
-pub use open::{BlkError, BlkOptions, BlkProblem, is_block_device, sectors};
+pub use open::{BlkError, BlkOptions, BlkProblem, is_block_device};
 pub use registry::register;

@@ -1,9 +1,10 @@
 //! Opening of block devices.
 
 use crate::device::{BlockDevice, Parts};
-use crate::ioctl::{self, Reported};
+use crate::doctor::Uses;
+use crate::ioctl::{Reported, Source};
 use crate::queue::{Queue, QueueError};
-use crate::stale::{self, HealError, Pointers};
+use crate::stale::{self, HealError, KernelTable};
 use crate::sysfs::{Facts, FactsError, Transport, Zoned};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -93,7 +94,9 @@ pub enum BlkProblem {
     #[error("the drive is gone: its block device has no sectors any more")]
     Gone,
     /// No permission.
-    #[error("permission denied: reading and writing drives needs root, or membership in the group of the device file")]
+    #[error(
+        "permission denied: reading and writing drives needs root, or membership in the group of the device file"
+    )]
     Permission,
     /// A Zonal process has it open.
     #[error(transparent)]
@@ -156,24 +159,25 @@ fn open(path: &Path, name: &str, options: &BlkOptions) -> Result<BlockDevice, Bl
         lock::lock(&file, mode)?;
         let exclusive = OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits() as i32).open(path);
         let exclusive = exclusive.map_err(|error| match Errno::from_io_error(&error) {
-            Some(Errno::BUSY) => {
-                BlkProblem::Held { by: users(&facts), may_force: mode == OpenMode::Reading }
-            }
+            Some(Errno::BUSY) => BlkProblem::Held { by: users(&facts), may_force: mode == OpenMode::Reading },
             _ => error.into(),
         })?;
         // Readers keep no claim, which would exclude each other.
         claim = Some(exclusive).filter(|_| mode == OpenMode::Writing);
     }
-    let zones = stale::report_all(&file, facts.sectors).map_err(|error| match Errno::from_io_error(&error) {
-        Some(Errno::NOTTY) => {
-            BlkProblem::Zones("its driver reports none, such as a device-mapper target on a drive without zones".into())
-        }
-        _ => BlkProblem::Report(error),
-    })?;
+    let zones =
+        stale::report_all(&file, facts.sectors, Source::Drive).map_err(
+            |error| match Errno::from_io_error(&error) {
+                Some(Errno::NOTTY) => BlkProblem::Zones(
+                    "its driver reports none, such as a device-mapper target on a drive without zones".into(),
+                ),
+                _ => BlkProblem::Report(error),
+            },
+        )?;
     let geometry = geometry(&facts, &zones)?;
-    let pointers = Pointers::of(&file, &facts.name);
+    let table = KernelTable::of(&file, &facts.name);
     if mode == OpenMode::Writing {
-        heal(&file, name, &pointers, &zones, facts.write_unit);
+        heal(&file, name, &table, &facts);
     }
     let depth = options.depth.unwrap_or(facts.requests_max.min(DEPTH_DEFAULT_MAX)).max(1);
     let queue = |_| {
@@ -187,7 +191,7 @@ fn open(path: &Path, name: &str, options: &BlkOptions) -> Result<BlockDevice, Bl
     let queues = (0..options.queues.max(1)).map(queue).collect::<Result<Vec<_>, _>>()?;
     let info = info(name, &facts, geometry, mode, queues.len())?;
     let write_unit = facts.write_unit;
-    let parts = Parts { info, name: facts.name, file, claim, write_unit, pointers, queues, depth };
+    let parts = Parts { info, name: facts.name, file, claim, write_unit, table, queues, depth };
     Ok(BlockDevice::start(parts)?)
 }
 
@@ -242,7 +246,12 @@ fn geometry(facts: &Facts, zones: &[Reported]) -> Result<Geometry, BlkProblem> {
         return unfit(format!("they end at sector {total}, the drive at sector {}", facts.sectors));
     }
     let capacity = capacity.unwrap_or(0);
-    Ok(Geometry::new(Sectors(facts.sectors), Sectors(facts.zone_sectors), Sectors(capacity), conventional as u32)?)
+    Ok(Geometry::new(
+        Sectors(facts.sectors),
+        Sectors(facts.zone_sectors),
+        Sectors(capacity),
+        conventional as u32,
+    )?)
 }
 
 fn info(
@@ -260,6 +269,7 @@ fn info(
     let largest = (facts.command_max / zonal_core::SECTOR_BYTES).min(u64::from(u32::MAX)) as u32;
     Ok(DeviceInfo {
         identity: facts.identity,
+        label: Some(facts.label()),
         block_sectors,
         open_max,
         active_max,
@@ -280,9 +290,9 @@ fn info(
 
 /// Sets the kernel's stale pointers right, and says so. A zone that stays stale is found again by
 /// its first write.
-fn heal(file: &File, name: &str, pointers: &Pointers, zones: &[Reported], write_unit: u32) {
-    for stale in pointers.stale(file, zones).unwrap_or_default() {
-        match stale::heal(file, pointers, stale, write_unit) {
+fn heal(file: &File, name: &str, table: &KernelTable, facts: &Facts) {
+    for stale in table.stale(file, facts.sectors).unwrap_or_default() {
+        match stale::heal(file, table, facts.zone_sectors, stale, facts.write_unit) {
             Ok(()) => eprintln!("zonal: {name}: {stale}; the kernel has been told"),
             // After a failed write up to its end, the kernel may take a zone for full and accept
             // writes nevertheless.
@@ -293,40 +303,19 @@ fn heal(file: &File, name: &str, pointers: &Pointers, zones: &[Reported], write_
 }
 
 /// Users of a block device that is held, in words.
-pub(crate) fn users(facts: &Facts) -> String {
-    let mut found: Vec<String> = mounts(facts.number).into_iter().map(|at| format!("mounted at {at}")).collect();
-    if !facts.holders.is_empty() {
-        found.push(format!("held by {}", facts.holders.join(", ")));
+fn users(facts: &Facts) -> String {
+    match Uses::of(facts) {
+        uses if uses.is_empty() => {
+            "held by another process, such as a mount of another mount namespace; see `fuser -v`".to_owned()
+        }
+        uses => uses.to_string(),
     }
-    if found.is_empty() {
-        found.push("held by another process, such as a file system of another mount namespace; see `fuser -v`".into());
-    }
-    found.join("; ")
-}
-
-/// Mount points of a block device in this mount namespace.
-pub(crate) fn mounts(number: (u32, u32)) -> Vec<String> {
-    let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let wanted = format!("{}:{}", number.0, number.1);
-    let of = |line: &str| {
-        let mut words = line.split(' ');
-        (words.nth(2)? == wanted).then(|| words.nth(1).map(str::to_owned))?
-    };
-    let mut found: Vec<String> = table.lines().filter_map(of).collect();
-    // btrfs and others mount devices under numbers of their own, and name their source.
-    found.dedup();
-    found
 }
 
 /// True if `path` is a block device.
 pub fn is_block_device(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device())
-}
-
-/// Size of an open block device in sectors; 0 if the drive is gone.
-pub fn sectors(file: &File) -> u64 {
-    ioctl::size(file).unwrap_or(0) / zonal_core::SECTOR_BYTES
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use crate::aio::{Aio, Iocb, Transfer};
 use io_uring::{IoUring, opcode, types};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -18,7 +19,7 @@ pub(crate) struct Slot {
     /// Memory of the transfer, if the command's is at an address that the drive cannot take.
     bounce: Option<IoBuf>,
     /// Memory as the kernel is told of it.
-    memory: Vec<libc::iovec>,
+    memory: SmallVec<[libc::iovec; 1]>,
 }
 
 // SAFETY: the list holds addresses of the command's memory, which the command may take to other
@@ -127,7 +128,7 @@ impl Queue {
             (segment.as_ptr() as usize | segment.len()) & (self.align - 1) == 0
         };
         let mut bounce = None;
-        let mut memory: Vec<libc::iovec> = Vec::new();
+        let mut memory: SmallVec<[libc::iovec; 1]> = SmallVec::new();
         if command.data.segments().iter().all(is_aligned) {
             memory.extend(
                 command
@@ -146,7 +147,8 @@ impl Queue {
             bounce = Some(copy);
         }
         let offset = command.sector.0 * SECTOR_BYTES;
-        let slot = Slot { command: *command, context, bounce, memory };
+        // The kernel is told the address of the list, so the slot has to be at its place before.
+        let slot = self.slots[number as usize].insert(Slot { command: *command, context, bounce, memory });
         match &mut self.ring {
             Some(ring) if command.op == Op::Read => {
                 let entry = match slot.memory.as_slice() {
@@ -171,7 +173,6 @@ impl Queue {
                 self.waiting.push(Iocb::new(number.into(), transfer, file, &slot.memory, offset, event));
             }
         }
-        self.slots[number as usize] = Some(slot);
     }
 
     /// Submits what was added. Transfers that the kernel refuses at once are passed to `refused`.
@@ -327,7 +328,10 @@ mod tests {
         for round in 0..3 {
             for n in 0..4 {
                 let op = if n % 2 == 0 { Op::Write } else { Op::Read };
-                let command = Command { data: data(&mut memory[n * 512..][..512]), ..Command::new(op, Sector(n as u64), 1) };
+                let command = Command {
+                    data: data(&mut memory[n * 512..][..512]),
+                    ..Command::new(op, Sector(n as u64), 1)
+                };
                 queue.add(&command, Context::token(n as u64));
             }
             assert!(queue.is_full());

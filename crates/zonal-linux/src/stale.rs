@@ -2,44 +2,49 @@
 //!
 //! The kernel keeps a write pointer for each zone, and refuses writes elsewhere. If a zone is
 //! changed behind its back, such as by a command through `sg` or `ng`, its pointer is *stale*: a
-//! report shows the drive's, where the kernel then refuses every write. Neither a report nor a
-//! rescan mends that, because the kernel asks the drive for a pointer only after the drive has
-//! failed a write.
+//! report shows the drive's, where the kernel then refuses every write. A report or a rescan does
+//! not mend that, because the kernel asks the drive for a pointer only after a failed write.
 //!
 //! So the cure is such a failure: one block is written at the kernel's pointer, where the drive
 //! refuses it, and the zone is reported. That must never be tried where the two pointers agree: the
 //! write would succeed.
 
 use crate::ioctl::{self, Reported, Source};
-use rustix::io::Errno;
+use crate::pointers::{KernelPointers, compare, of_report, parse_plugs, settled};
+use rustix::fs::OFlags;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use zonal_core::SECTOR_BYTES;
 use zonal_io::buffer::IoBuf;
 
-/// Bytes of a sector.
-const SECTOR: u64 = 512;
+/// Zones of one report.
+const REPORTED: usize = 4096;
 
-/// A zone whose pointer the kernel and the drive do not agree on.
+/// Pause between samples of write pointers: longer than a write takes, other than one that the drive
+/// does not answer.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Zone whose write pointer the kernel has wrong. Pointers are sectors from the start of the zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stale {
-    /// First sector of the zone.
-    pub start: u64,
-    /// Capacity of the zone in sectors.
-    pub capacity: u64,
-    /// The kernel's pointer, in sectors from the start.
-    pub kernel: u64,
-    /// The drive's pointer, in sectors from the start.
+    /// Index of the zone.
+    pub zone: u32,
+    /// Write pointer of the drive.
     pub drive: u64,
+    /// Write pointer of the kernel.
+    pub kernel: u64,
 }
 
 impl fmt::Display for Stale {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stale { start, kernel, drive, .. } = self;
+        let Stale { zone, drive, kernel } = self;
         write!(
             f,
-            "the zone at sector {start} is written up to offset {drive}, but the kernel expects the next write at {kernel}"
+            "the write pointer of zone {zone} is at sector {drive} on the drive, and at {kernel} in the kernel"
         )
     }
 }
@@ -48,110 +53,124 @@ impl fmt::Display for Stale {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HealError {
-    /// The kernel has no pointer in the zone at which a write could be tried.
-    #[error("{0}; the kernel takes the zone for full, so no write can be tried there: reset the zone, or unbind and bind the drive's driver")]
+    /// The kernel's pointer is at the end of the zone, where no write can be tried.
+    #[error(
+        "{0}, which takes the zone for full, so that no write can be tried: reset the zone, or unbind and bind the driver of the drive"
+    )]
     Full(Stale),
-    /// The pointers have changed in the meantime: somebody writes the zone.
-    #[error("{0}; the pointers have changed since: another program writes the zone")]
+    /// The pointers have changed in the meantime.
+    #[error("{0}; the pointers have changed since, because another program writes the zone")]
     Moving(Stale),
     /// The drive has accepted the write.
-    #[error("{0}; the drive has accepted a block of zeroes there: another program writes the zone")]
+    #[error("{0}, where the drive has accepted a block of zeroes, because another program writes the zone")]
     Accepted(Stale),
     /// The pointers differ as before.
-    #[error("{0}, also after a refused write and a report: unbind and bind the drive's driver")]
+    #[error("{0}, also after a refused write and a report: unbind and bind the driver of the drive")]
     Remains(Stale),
     /// The kernel refused a report.
     #[error("the zones cannot be reported: {0}")]
     Report(#[from] io::Error),
 }
 
-/// Source of the kernel's pointers.
+/// Place where the kernel shows its write pointers.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Pointers {
-    /// Reports of the kernel's table (Linux 6.19).
+pub enum KernelTable {
+    /// Reports of the kernel's own table (Linux 6.19).
     Reports,
     /// Table of the debug file system, at this path (Linux 6.10).
-    Debug(std::path::PathBuf),
-    /// None: the kernel has no pointers, or does not show them.
-    Hidden,
+    Debug(PathBuf),
+    /// The kernel has no pointers, or does not show them, with the reason.
+    Hidden(String),
 }
 
-impl Pointers {
-    /// Finds the source for an open block device with this kernel name.
-    pub fn of(file: &File, name: &str) -> Pointers {
+impl KernelTable {
+    /// Finds the table for an open block device with this kernel name.
+    pub fn of(file: &File, name: &str) -> KernelTable {
         if ioctl::report(file, 0, 1, Source::Kernel).is_ok() {
-            return Pointers::Reports;
+            return KernelTable::Reports;
         }
-        let path = std::path::Path::new("/sys/kernel/debug/block").join(name).join("zone_wplugs");
-        match fs::read(&path) {
-            Ok(_) => Pointers::Debug(path),
-            Err(_) => Pointers::Hidden,
+        let path = Path::new("/sys/kernel/debug/block").join(name).join("zone_wplugs");
+        match fs::read_to_string(&path).map(|text| parse_plugs(&text)) {
+            Ok(Ok(_)) => KernelTable::Debug(path),
+            Ok(Err(line)) => KernelTable::Hidden(format!("{}: unknown format: {line:?}", path.display())),
+            Err(error) => KernelTable::Hidden(format!("{}: {error}", path.display())),
         }
     }
 
-    /// Compares the kernel's pointers with those of the drive for the zones in `reported`. Zones
-    /// that are being written may seem stale.
+    /// Zones of `file`, which has `sectors` sectors, whose pointers differ at the moment.
     ///
     /// # Errors
-    /// Those of the report.
-    pub fn stale(&self, file: &File, reported: &[Reported]) -> io::Result<Vec<Stale>> {
-        let (Some(first), true) = (reported.first(), *self != Pointers::Hidden) else { return Ok(Vec::new()) };
-        let kernel: Vec<Option<u64>> = match self {
-            Pointers::Reports => {
-                let mut all = Vec::new();
-                while all.len() < reported.len() {
-                    let sector = reported[all.len()].start;
-                    let some = ioctl::report(file, sector, reported.len() - all.len(), Source::Kernel)?;
-                    if some.is_empty() {
-                        break;
-                    }
-                    all.extend(some.iter().map(Reported::written));
-                }
-                all
-            }
-            Pointers::Debug(path) => {
-                let table = fs::read_to_string(path)?;
-                let size = first.sectors.max(1);
-                let known: std::collections::HashMap<u64, u64> = table.lines().filter_map(parse_plug).collect();
-                reported.iter().map(|zone| known.get(&(zone.start / size)).copied()).collect()
-            }
-            Pointers::Hidden => Vec::new(),
+    /// Those of the reports.
+    pub fn stale(&self, file: &File, sectors: u64) -> io::Result<Vec<Stale>> {
+        // The drive is asked first: its report corrects the pointers that the kernel knows to be
+        // wrong.
+        let drive = report_all(file, sectors, Source::Drive)?;
+        let kernel = match self {
+            KernelTable::Reports => of_report(&report_all(file, sectors, Source::Kernel)?),
+            KernelTable::Debug(path) => plugs(path)?,
+            KernelTable::Hidden(_) => return Ok(Vec::new()),
         };
-        let pair = |(zone, kernel): (&Reported, Option<u64>)| {
-            let (drive, kernel) = (zone.written()?, kernel?);
-            let differs = zone.kind == 2 && drive != kernel;
-            differs.then_some(Stale { start: zone.start, capacity: zone.capacity, kernel, drive })
+        Ok(compare(&drive, &kernel))
+    }
+
+    /// Like [`KernelTable::stale`], without zones that are being written: differences that do not
+    /// change for a third of a second. Sleeps if there are any.
+    ///
+    /// # Errors
+    /// Those of the reports.
+    pub fn settled(&self, file: &File, sectors: u64) -> io::Result<Vec<Stale>> {
+        let mut is_first = true;
+        settled(|| {
+            if !std::mem::take(&mut is_first) {
+                std::thread::sleep(PAUSE);
+            }
+            self.stale(file, sectors)
+        })
+    }
+
+    /// Compares the pointers of a single zone, which begins at sector `start`.
+    ///
+    /// # Errors
+    /// Those of the reports.
+    pub fn stale_zone(&self, file: &File, zone: u32, start: u64) -> io::Result<Option<Stale>> {
+        let drive = first(ioctl::report(file, start, 1, Source::Drive)?)?;
+        let kernel = match self {
+            KernelTable::Reports => {
+                let kernel = first(ioctl::report(file, start, 1, Source::Kernel)?)?;
+                of_report(&[kernel]).get(&0).copied()
+            }
+            KernelTable::Debug(path) => plugs(path)?.get(&zone).copied(),
+            KernelTable::Hidden(_) => None,
         };
-        Ok(reported.iter().zip(kernel).filter_map(pair).collect())
+        let known = kernel.map(|kernel| (0, kernel)).into_iter().collect();
+        Ok(compare(&[drive], &known).first().map(|found| Stale { zone, ..*found }))
     }
 }
 
-/// Parses a line of `zone_wplugs`, as of Linux 6.10 to 6.18: the zone's number, flags, references,
-/// and write pointer in sectors from the start.
-fn parse_plug(line: &str) -> Option<(u64, u64)> {
-    let mut words = line.split_ascii_whitespace();
-    let zone = words.next()?.parse().ok()?;
-    let (_flags, _references) = (words.next()?, words.next()?);
-    Some((zone, words.next()?.parse().ok()?))
+fn first(zones: Vec<Reported>) -> io::Result<Reported> {
+    zones.first().copied().ok_or_else(|| io::Error::other("no zone was reported: the drive is gone"))
+}
+
+fn plugs(path: &Path) -> io::Result<KernelPointers> {
+    let unknown = |line| io::Error::other(format!("{}: unknown format: {line:?}", path.display()));
+    parse_plugs(&fs::read_to_string(path)?).map_err(unknown)
 }
 
 /// Reports all zones of `file`, which has `sectors` sectors.
 ///
 /// # Errors
-/// Those of the kernel.
-pub fn report_all(file: &File, sectors: u64) -> io::Result<Vec<Reported>> {
-    let mut zones: Vec<Reported> = Vec::new();
-    loop {
-        let from = zones.last().map_or(0, |zone| zone.start + zone.sectors);
-        if from >= sectors {
-            return Ok(zones);
-        }
-        let some = ioctl::report(file, from, usize::MAX, Source::Drive)?;
-        if some.is_empty() {
-            return Ok(zones);
+/// Those of the kernel, and that of a pulled drive, which reports no zones and no error.
+pub fn report_all(file: &File, sectors: u64, source: Source) -> io::Result<Vec<Reported>> {
+    let (mut zones, mut sector) = (Vec::new(), 0);
+    while sector < sectors {
+        let some = ioctl::report(file, sector, REPORTED, source)?;
+        match some.last() {
+            Some(last) if last.sectors > 0 => sector = last.start + last.sectors,
+            _ => return Err(io::Error::other(format!("no zone reported at sector {sector}"))),
         }
         zones.extend(some);
     }
+    Ok(zones)
 }
 
 /// Sets the kernel's pointer of a stale zone to the drive's. `file` is open for writing and direct
@@ -159,58 +178,43 @@ pub fn report_all(file: &File, sectors: u64) -> io::Result<Vec<Reported>> {
 ///
 /// # Errors
 /// [`HealError`].
-pub fn heal(file: &File, pointers: &Pointers, stale: Stale, block: u32) -> Result<(), HealError> {
-    if stale.kernel >= stale.capacity {
+pub fn heal(
+    file: &File,
+    table: &KernelTable,
+    zone_sectors: u64,
+    stale: Stale,
+    block: u32,
+) -> Result<(), HealError> {
+    let start = u64::from(stale.zone) * zone_sectors;
+    // The write below is harmless only while the pointers differ, so both are asked for again.
+    match table.stale_zone(file, stale.zone, start)? {
+        None => return Ok(()),
+        Some(found) if found != stale => return Err(HealError::Moving(found)),
+        Some(_) => {}
+    }
+    if stale.kernel >= first(ioctl::report(file, start, 1, Source::Drive)?)?.capacity {
         return Err(HealError::Full(stale));
     }
-    // The write below is harmless only while the pointers differ, so both are asked for again.
-    let found = look(file, pointers, stale.start)?;
-    if found != Some(stale) {
-        return match found {
-            None => Ok(()),
-            Some(_) => Err(HealError::Moving(stale)),
-        };
-    }
     let zeroes = IoBuf::zeroed(block);
-    if file.write_at(&zeroes, (stale.start + stale.kernel) * SECTOR).is_ok() {
+    if file.write_at(&zeroes, (start + stale.kernel) * SECTOR_BYTES).is_ok() {
         return Err(HealError::Accepted(stale));
     }
-    match look(file, pointers, stale.start)? {
+    match table.stale_zone(file, stale.zone, start)? {
         None => Ok(()),
         Some(still) => Err(HealError::Remains(still)),
     }
 }
 
-/// Reports one zone from the drive and compares the kernel's pointer.
-fn look(file: &File, pointers: &Pointers, start: u64) -> io::Result<Option<Stale>> {
-    let zone = ioctl::report(file, start, 1, Source::Drive)?;
-    if zone.is_empty() {
-        return Err(Errno::NODEV.into());
-    }
-    Ok(pointers.stale(file, &zone)?.first().copied())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn table_of_the_debug_file_system_is_parsed() {
-        assert_eq!(parse_plug("12 0x2 1 4096 0"), Some((12, 4096)));
-        assert_eq!(parse_plug("Zone no: 12, flags 0x2"), None);
-        assert_eq!(parse_plug(""), None);
-    }
-
-    #[test]
-    fn zone_that_only_one_side_has_a_pointer_for_is_not_stale() {
-        let file = tempfile::tempfile().unwrap();
-        let zone = Reported { start: 0, sectors: 64, capacity: 64, pointer: 8, kind: 2, condition: 2 };
-        let path = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(path.path(), "0 0x0 1 16 0\n2 0x0 1 8 0\n").unwrap();
-        let pointers = Pointers::Debug(path.path().to_owned());
-        let zones = [zone, Reported { start: 64, pointer: 72, ..zone }, Reported { start: 128, pointer: 136, ..zone }];
-        let stale = pointers.stale(&file, &zones).unwrap();
-        assert_eq!(stale, [Stale { start: 0, capacity: 64, kernel: 16, drive: 8 }]);
-        assert_eq!(Pointers::Hidden.stale(&file, &zones).unwrap(), []);
-    }
+/// Sets the kernel's pointers of stale zones of the block device at `path` right. Nobody else may
+/// write the zones.
+///
+/// # Errors
+/// [`HealError`] of the first zone that stays stale.
+pub fn heal_device(path: &Path, facts: &crate::sysfs::Facts, stale: &[Stale]) -> Result<(), HealError> {
+    let mut options = OpenOptions::new();
+    // Exclusive, so that no file system begins to use it. A buffered write would reach the drive later.
+    options.read(true).write(true).custom_flags((OFlags::DIRECT | OFlags::EXCL).bits() as i32);
+    let file = options.open(path)?;
+    let table = KernelTable::of(&file, &facts.name);
+    stale.iter().try_for_each(|zone| heal(&file, &table, facts.zone_sectors, *zone, facts.write_unit))
 }

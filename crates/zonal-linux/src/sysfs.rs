@@ -176,7 +176,9 @@ impl Facts {
         let mut found = Vec::new();
         for entry in fs::read_dir(Path::new(SYSFS).join("block"))? {
             let Ok(directory) = entry?.path().canonicalize() else { continue };
-            let Some(number) = attribute(&directory, "dev").as_deref().and_then(parse_number) else { continue };
+            let Some(number) = attribute(&directory, "dev").as_deref().and_then(parse_number) else {
+                continue;
+            };
             found.extend(Facts::read(directory, number).ok());
         }
         found.sort_by(|a, b| a.name.cmp(&b.name));
@@ -191,8 +193,8 @@ impl Facts {
             Some(parent) => parent.to_owned(),
             None => directory.clone(),
         };
-        let partition_of =
-            is_partition.then(|| whole.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned()));
+        let partition_of = is_partition
+            .then(|| whole.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned()));
         let number_in = |path: &str| match attribute(&whole, path) {
             None => Ok(None),
             Some(text) => match text.parse::<u64>() {

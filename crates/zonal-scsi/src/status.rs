@@ -95,7 +95,9 @@ impl Failure {
             DeviceError::InvalidField => SenseCode::INVALID_FIELD_IN_CDB.into(),
             DeviceError::Unsupported => SenseCode::INVALID_OPERATION_CODE.into(),
             DeviceError::Medium | DeviceError::Os(_) if is_read => SenseCode::UNRECOVERED_READ_ERROR.into(),
-            DeviceError::Medium | DeviceError::Stale | DeviceError::Os(_) => SenseCode::RECORDED_ENTITY_NOT_FOUND.into(),
+            DeviceError::Medium | DeviceError::Stale | DeviceError::Os(_) => {
+                SenseCode::RECORDED_ENTITY_NOT_FOUND.into()
+            }
             DeviceError::Busy | DeviceError::UnitAttention => Failure::Busy,
             DeviceError::Aborted | DeviceError::TimedOut => SenseCode::INTERNAL_TARGET_FAILURE.into(),
             DeviceError::Gone => SenseCode::NOT_READY_MANUAL_INTERVENTION.into(),

@@ -9,6 +9,7 @@ use zonal_io::device::OpenMode;
 use zonal_io::emulated::EmulatedOptions;
 use zonal_io::image::OpenOptions;
 use zonal_io::volume::size_text;
+use zonal_linux::BlkOptions;
 use zonal_nvme::host::{DEPTH_DEFAULT, HostOptions, QUEUES_DEFAULT};
 
 /// Help text on a subject that several commands share.
@@ -39,6 +40,8 @@ The name of a device is its kind, a colon, and its options, separated by commas.
   image:PATH, or just PATH      a drive in a file, made by `zonal create`. Options follow a comma, as in
                                 image:PATH,threads=4. Put a path that contains a comma in brackets:
                                 image:[PATH],threads=4. A bare path is taken whole and has no options
+  blk:PATH, or just PATH        a zoned block device of this machine, such as /dev/sda; `zonal list` shows them. Options
+                                follow a comma, as in blk:/dev/sda,queues=2; see docs/DRIVES.md
   concat:[NAME][NAME]           the zones of several devices, one device after the other
   sim:PROFILE                   a simulated drive in virtual time. Options override values of the profile:
                                 sim:PROFILE,KEY=VALUE. format=512 selects the format with this logical block, if the
@@ -70,6 +73,8 @@ Options of null and ram:
         + &option_lines(&emulated_options())
         + "\nOptions of image:\n\n"
         + &option_lines(&image_options())
+        + "\nOptions of blk:\n\n"
+        + &option_lines(&block_device_options())
         + "\nOptions of nvme-tcp:\n\n"
         + &option_lines(&remote_options())
 }
@@ -92,6 +97,24 @@ fn option_lines(rows: &[OptionRow]) -> String {
 /// A choice as names of devices have it.
 fn word(choice: impl std::fmt::Debug) -> String {
     format!("{choice:?}").to_lowercase()
+}
+
+fn block_device_options() -> [OptionRow; 4] {
+    let o = BlkOptions::default();
+    [
+        row("queues", o.queues, "number of queues"),
+        row(
+            "depth",
+            "the kernel's nr_requests, at most 128",
+            "commands in flight on a queue before it is busy",
+        ),
+        row(
+            "readonly",
+            u8::from(o.mode == OpenMode::Reading),
+            "1: open for reading, as other processes may at the same time",
+        ),
+        row("force", u8::from(o.force), "1: open for reading although it is mounted or held"),
+    ]
 }
 
 fn image_options() -> [OptionRow; 7] {
@@ -285,8 +308,9 @@ be cannot be read, they say so, change nothing, and exit with 4. --yes overwrite
   mkfs       always; also if a zone contains data
   fio        the engine; the job option is yes=1
 
-Only calibrate and mkfs also refuse data of unknown origin, such as that of an encrypted drive opened without crypt:;
-the others overwrite it. Devices in memory (null, ram, sim) start empty and are not checked. Only the beginning of a
+On a block device of this machine, all of them also refuse data of unknown origin: a sequential zone that is not empty.
+On other drives only calibrate and mkfs do, for example data of an encrypted drive opened without crypt:; the others
+overwrite it. Devices in memory (null, ram, sim) start empty and are not checked. Only the beginning of a
 device is checked: of the range with linear, of the first device with concat. A drive that is mounted or open in another
 process is always refused, except by `zone --set`: that process makes the
 change, without this check.

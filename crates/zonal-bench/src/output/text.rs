@@ -271,7 +271,11 @@ fn print_path(text: &mut String, mode: &ModeReport) {
         );
     }
     if statistics.device_copies > 0 {
-        line!(text, "  copied because of the alignment of their memory: {} commands", statistics.device_copies);
+        line!(
+            text,
+            "  copied because of the alignment of their memory: {} commands",
+            statistics.device_copies
+        );
     }
     if let Some(commands) = mode.commands_per_write() {
         line!(text, "  commands per write: {commands:.3}");

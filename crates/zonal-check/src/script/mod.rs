@@ -45,6 +45,7 @@ pub fn info() -> DeviceInfo {
         .expect("a geometry that fits");
     DeviceInfo {
         command_sectors_max: 16,
+        label: None,
         memory_align: 1,
         append_sectors_max: 8,
         write_zeroes_sectors_max: 16,

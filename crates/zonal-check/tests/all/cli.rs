@@ -221,8 +221,8 @@ fn report_lists_zones_like_blkzone() {
     zonal(dir.path(), "finish d --offset 128M");
     let report = zonal(dir.path(), "report d");
     assert_eq!(report.lines().count(), 16);
-    let expected = "\x20 start: 0x000020000, len 0x020000, cap 0x020000, wptr 0x000000 reset:0 non-seq:0, zcond: 0(nw) [type: 1(CONVENTIONAL)]
-  start: 0x000040000, len 0x020000, cap 0x01e000, wptr 0x020000 reset:0 non-seq:0, zcond:14(fu) [type: 2(SEQ_WRITE_REQUIRED)]
+    let expected = "\x20 start: 0x000020000, len 0x020000, cap 0x020000, wptr N/A reset:0 non-seq:0, zcond: 0(nw) [type: 1(CONVENTIONAL)]
+  start: 0x000040000, len 0x020000, cap 0x01e000, wptr N/A reset:0 non-seq:0, zcond:14(fu) [type: 2(SEQ_WRITE_REQUIRED)]
   start: 0x000060000, len 0x020000, cap 0x01e000, wptr 0x000000 reset:0 non-seq:0, zcond: 1(em) [type: 2(SEQ_WRITE_REQUIRED)]
 ";
     for offset in ["0x20000", "131072", "64M", "0x20001"] {

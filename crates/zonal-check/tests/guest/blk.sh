@@ -41,6 +41,12 @@ for key in zones "zone capacity" "open zones" "active zones" "logical block" "wr
     tell "info.${key// /_} $(sed -n "s/^$key *//p" /tmp/info)"
 done
 tell "info.bare $($zonal info /dev/nullb0 | sed -n 's/^device *//p')"
+tell "info.drive $(sed -n 's/^drive *//p' /tmp/info)"
+tell "info.qd1 $(sed -n 's/^kernel *//p' /tmp/info)"
+if echo 1 >/sys/block/nullb0/queue/zoned_qd1_writes; then
+    tell "info.qd1.on $($zonal info blk:/dev/nullb0 | sed -n 's/^kernel *//p')"
+    echo 0 >/sys/block/nullb0/queue/zoned_qd1_writes
+fi
 tell "kit.null_blk $(conforms blk:/dev/nullb0 any 100)"
 tell "kit.queues $(conforms blk:/dev/nullb0,queues=2,depth=4 any 50)"
 tell "kit.readonly $(conforms blk:/dev/nullb0,readonly any)"
@@ -56,7 +62,8 @@ blkzone finish -o $((40 << 11)) -l $((8 << 11)) /dev/nullb0
 blkzone report /dev/nullb0 >/tmp/theirs
 $zonal report blk:/dev/nullb0 >/tmp/ours
 tell "report.lines $(wc -l </tmp/ours)"
-tell "report.same $(diff /tmp/ours /tmp/theirs | head -n 4 | tr '\n' ';')"
+tell "report.same $(result cmp /tmp/ours /tmp/theirs)"
+tell "guard $($zonal reset blk:/dev/nullb0 2>&1 | sed 's/^zonal: //')"
 
 # Refusals: a partition, an ordinary disk, a mounted one, one that is open.
 tell "refused.ordinary $($zonal info blk:/dev/vda 2>&1 | grep -o 'is not host-managed.*none')"
@@ -92,7 +99,7 @@ pointer() { sed -n "s/^Zone no: $((start / 8192)),.*wp ofst: \([0-9]*\),.*/\1/p"
 tell "stale.kernel $(pointer)"
 $zonal info "blk:$disk" >/tmp/said 2>&1
 tell "stale.reader $(grep -c 'the kernel has been told' /tmp/said) $(pointer)"
-timeout 60 $zonal bench --device "blk:$disk" --name=j --rw=write --bs=4k --size=4k --offset=0 >/tmp/told 2>&1
+timeout 60 $zonal bench --yes --device "blk:$disk" --name=j --rw=write --bs=4k --size=4k --offset=0 >/tmp/told 2>&1
 tell "stale.writer $(grep -c 'the kernel has been told' /tmp/told) $(pointer)"
 dd if=/dev/zero of="$disk" bs=4k count=1 seek=$((start / 8 + 3)) oflag=direct 2>/dev/null && tell "stale.cured ok"
 
@@ -106,7 +113,8 @@ tell "files.get $(result cmp /tmp/data /tmp/back)"
 tell "files.fsck $(result $zonal fsck blk:/dev/nullb4)"
 mkdir -p /mnt/z
 modprobe fuse
-$zonal mount blk:/dev/nullb4 /mnt/z 2>/tmp/said
+$zonal mount blk:/dev/nullb4 /mnt/z >/tmp/mounted 2>&1 &
+for _ in $(seq 100); do grep -q ^ready /tmp/mounted && break; sleep 0.1; done
 tell "files.mounted $(result cmp /tmp/data /mnt/z/data)"
 tell "files.second $($zonal info blk:/dev/nullb4,readonly 2>&1 | grep -c nullb4)"
 cp /tmp/data /mnt/z/again && sync /mnt/z/again && tell "files.synced ok"

@@ -68,7 +68,8 @@ tell written "$(found $disk)"
 nvme zns reset-zone /dev/ng0n1 --start-lba=$start >/dev/null
 tell reset_behind "$(found $disk)"
 tell reset_behind.text "$($zonal doctor $disk 2>/dev/null | sed -n 's/^  evidence  //p')"
-tell heal "$($zonal doctor $disk --heal 2>&1)"
+tell heal "$(found $disk --heal)"
+tell healed "$(found $disk)"
 blkzone reset --offset $start --count 1 $disk
 tell reset "$(found $disk)"
 nvme zns finish-zone /dev/ng0n1 --start-lba=$start >/dev/null

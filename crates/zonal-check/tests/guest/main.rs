@@ -3,6 +3,7 @@
 //! The kernel is a distribution's, in a machine emulated by QEMU. `scripts/guest.sh build` prepares
 //! it; see docs/GUEST.md. Ignored tests take minutes; `make guest` runs them.
 
+mod blk;
 mod commands;
 mod doctor;
 mod filesystems;

@@ -308,6 +308,7 @@ impl EmulatedOptions {
             open_max: limits.open_max,
             active_max: limits.active_max,
             command_sectors_max: max_sectors,
+            label: None,
             memory_align: 1,
             append_sectors_max: whole_blocks(self.zone_append_max_sectors).min(max_sectors),
             write_zeroes_sectors_max: whole_blocks(self.write_zeroes_max_sectors),

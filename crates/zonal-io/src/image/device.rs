@@ -228,6 +228,7 @@ fn info(path: &Path, header: &Header, options: &OpenOptions) -> DeviceInfo {
         open_max: header.open_max,
         active_max: header.active_max,
         command_sectors_max,
+        label: None,
         memory_align: 1,
         append_sectors_max: whole_blocks(header.append_sectors_max.min(command_sectors_max).min(zone_max)),
         write_zeroes_sectors_max: whole_blocks(zone_max),

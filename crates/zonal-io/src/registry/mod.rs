@@ -204,7 +204,12 @@ impl Default for Registry {
 impl Registry {
     /// Registry without any kinds.
     pub fn empty() -> Registry {
-        Registry { kinds: BTreeMap::new(), wrappers: BTreeMap::new(), path_kind: None, path_openers: Vec::new() }
+        Registry {
+            kinds: BTreeMap::new(),
+            wrappers: BTreeMap::new(),
+            path_kind: None,
+            path_openers: Vec::new(),
+        }
     }
 
     /// Adds a kind of device: `understand` parses a [`Part`] and returns a function that opens the

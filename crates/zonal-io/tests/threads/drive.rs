@@ -48,6 +48,7 @@ impl Drive {
         let sectors = Sectors(u64::from(zones) * ZONE);
         let info = DeviceInfo {
             command_sectors_max: 8,
+            label: None,
             memory_align: 1,
             append_sectors_max: 8,
             keeps_order: true,

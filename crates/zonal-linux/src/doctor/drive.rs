@@ -1,7 +1,7 @@
 //! Findings about a drive.
 
+use super::Pointers;
 use super::log::Log;
-use super::pointers::Pointers;
 use super::uses::Uses;
 use super::{Finding, KERNEL_MIN, KernelVersion, Severity};
 use crate::ioctl::Reported;

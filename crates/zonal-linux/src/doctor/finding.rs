@@ -1,8 +1,8 @@
 //! Findings, their keys and severities.
 
 use super::log::LogLine;
-use super::pointers::Stale;
 use super::{KernelVersion, SgOnly};
+use crate::stale::Stale;
 use std::path::PathBuf;
 
 /// Consequence of a finding, in ascending order.

@@ -1,12 +1,11 @@
 //! Collection of evidence from the kernel, without writing anything.
 
 use super::log::{Log, LogLine, Names};
-use super::pointers::{KernelPointers, Stale, compare, of_report, parse_plugs, settled};
 use super::{
-    Access, CacheType, Evidence, KERNEL_WITH_CACHED_REPORT, KERNEL_WITH_POINTERS, KernelVersion, Machine,
-    Module, Pointers, SgOnly, Uses,
+    Access, CacheType, Evidence, KERNEL_WITH_POINTERS, KernelVersion, Machine, Module, Pointers, SgOnly, Uses,
 };
 use crate::ioctl::{self, Reported, Source};
+use crate::stale::{KernelTable, report_all};
 use crate::sysfs::{Facts, FactsError, Zoned};
 use io_uring::IoUring;
 use rustix::io::Errno;
@@ -14,22 +13,14 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
-use std::time::Duration;
 use zonal_io::buffer::IoBuf;
 use zonal_io::owner::{self, Owner};
-
-/// Zones of one report.
-const REPORTED: usize = 4096;
 
 /// Unit of reads, and of superblocks.
 const BLOCK: u32 = 4096;
 
 /// Bytes at the beginning of a drive with superblocks.
 const HEAD: u64 = 4 * BLOCK as u64;
-
-/// Pause between samples of write pointers: longer than a write takes, other than one that the drive
-/// does not answer.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Longest record of `/dev/kmsg`.
 const RECORD_MAX: usize = 8192;
@@ -218,21 +209,7 @@ fn read_log(mut log: impl Read, names: &Names) -> io::Result<Vec<LogLine>> {
 
 /// All zones, as the drive reports them.
 fn zones_of(file: &File, facts: &Facts) -> io::Result<Vec<Reported>> {
-    report_all(file, facts, Source::Drive)
-}
-
-fn report_all(file: &File, facts: &Facts, source: Source) -> io::Result<Vec<Reported>> {
-    let (mut zones, mut sector) = (Vec::new(), 0);
-    while sector < facts.sectors {
-        let some = ioctl::report(file, sector, REPORTED, source)?;
-        match some.last() {
-            Some(last) if last.sectors > 0 => sector = last.start + last.sectors,
-            // A pulled drive reports no zones, and no error.
-            _ => return Err(io::Error::other(format!("no zone reported at sector {sector}"))),
-        }
-        zones.extend(some);
-    }
-    Ok(zones)
+    report_all(file, facts.sectors, Source::Drive)
 }
 
 /// Owner of the data at the beginning of the first two zones.
@@ -275,37 +252,12 @@ fn pointers_of(file: &File, facts: &Facts, kernel: Option<KernelVersion>) -> Poi
     if kernel.is_some_and(|version| version < KERNEL_WITH_POINTERS) {
         return Pointers::Compared(Vec::new());
     }
-    let mut is_first = true;
-    let sample = || {
-        if !std::mem::take(&mut is_first) {
-            std::thread::sleep(PAUSE);
-        }
-        sample(file, facts)
-    };
-    settled(sample).map_or_else(|error| Pointers::Unknown(error.to_string()), Pointers::Compared)
-}
-
-/// Zones whose pointers differ at the moment. The drive is asked first: its report corrects the
-/// pointers that the kernel knows to be wrong.
-fn sample(file: &File, facts: &Facts) -> io::Result<Vec<Stale>> {
-    let drive = report_all(file, facts, Source::Drive)?;
-    let kernel = match report_all(file, facts, Source::Kernel) {
-        Ok(zones) => of_report(&zones),
-        Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => plugs_of(facts)?,
-        Err(error) => return Err(error),
-    };
-    Ok(compare(&drive, &kernel))
-}
-
-/// Write pointers in `debugfs`.
-fn plugs_of(facts: &Facts) -> io::Result<KernelPointers> {
-    let path = Path::new("/sys/kernel/debug/block").join(&facts.name).join("zone_wplugs");
-    let named = |what: String| {
-        let hint = format!("Linux {KERNEL_WITH_CACHED_REPORT} and later report the pointers");
-        io::Error::other(format!("{}: {what}; {hint}", path.display()))
-    };
-    let text = fs::read_to_string(&path).map_err(|error| named(error.to_string()))?;
-    parse_plugs(&text).map_err(|line| named(format!("unknown format: {line:?}")))
+    match KernelTable::of(file, &facts.name) {
+        KernelTable::Hidden(reason) => Pointers::Unknown(reason),
+        table => table
+            .settled(file, facts.sectors)
+            .map_or_else(|error| Pointers::Unknown(error.to_string()), Pointers::Compared),
+    }
 }
 
 #[cfg(test)]

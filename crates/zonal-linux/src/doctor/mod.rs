@@ -14,7 +14,6 @@ mod finding;
 pub mod gather;
 mod log;
 mod machine;
-mod pointers;
 mod text;
 mod uses;
 
@@ -22,10 +21,10 @@ pub use drive::{Access, CacheType, Evidence, examine};
 pub use finding::{Finding, Severity};
 pub use log::{Log, LogLine, Names};
 pub use machine::{Machine, Module, SgOnly, examine_machine};
-pub use pointers::{Pointers, Stale};
 pub use text::Text;
 pub use uses::{Uses, conventional_zones};
 
+use crate::stale::Stale;
 use std::fmt;
 
 /// Version of the kernel.
@@ -43,9 +42,6 @@ pub const KERNEL_MIN: KernelVersion = KernelVersion { major: 5, minor: 10 };
 /// First kernel with write pointers of its own.
 pub const KERNEL_WITH_POINTERS: KernelVersion = KernelVersion { major: 6, minor: 10 };
 
-/// First kernel that reports its own write pointers by an ioctl.
-pub const KERNEL_WITH_CACHED_REPORT: KernelVersion = KernelVersion { major: 6, minor: 19 };
-
 impl KernelVersion {
     /// Parses the release of a kernel, such as `6.12.48+deb13-amd64`.
     pub fn parse(release: &str) -> Option<KernelVersion> {
@@ -59,6 +55,15 @@ impl fmt::Display for KernelVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
     }
+}
+
+/// Result of comparing the kernel's write pointers with those of a drive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Pointers {
+    /// The pointers were compared, or the kernel has none.
+    Compared(Vec<Stale>),
+    /// The kernel's pointers cannot be read, with the reason.
+    Unknown(String),
 }
 
 #[cfg(test)]

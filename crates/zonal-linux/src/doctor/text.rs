@@ -1,7 +1,7 @@
 //! Texts of findings, for people.
 
-use super::pointers::Stale;
 use super::{Finding, KERNEL_MIN};
+use crate::stale::Stale;
 use zonal_io::volume::size_text;
 
 /// Maximum number of zones named in a text.

@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use zonal_io::control;
+use zonal_io::text::shown_word;
 
 /// Zones of one report.
 const REPORTED: usize = 4096;
@@ -46,6 +47,17 @@ impl Uses {
     /// True if there are no users.
     pub fn is_empty(&self) -> bool {
         *self == Uses::default()
+    }
+}
+
+impl std::fmt::Display for Uses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mounts = self.mounts.iter().map(|at| format!("mounted at {}", shown_word(at.as_os_str())));
+        let swap = self.swap.then(|| "swap space".to_owned());
+        let holders = self.holders.iter().map(|holder| format!("held by {holder}"));
+        let processes = self.processes.iter().map(|pid| format!("process {pid} of Zonal"));
+        let all: Vec<String> = mounts.chain(swap).chain(holders).chain(processes).collect();
+        f.write_str(&all.join(", "))
     }
 }
 

@@ -69,6 +69,7 @@ impl NamespaceFacts {
             open_max: self.open_max,
             active_max: self.active_max,
             command_sectors_max: command_max,
+            label: None,
             memory_align: 1,
             append_sectors_max: if self.is_zoned { append_max } else { 0 },
             write_zeroes_sectors_max: write_zeroes_max,

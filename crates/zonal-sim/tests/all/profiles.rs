@@ -42,6 +42,7 @@ fn image_of_a_profile_is_the_drive_that_is_simulated_under_its_name() {
             // Specific to an image, not to its profile.
             identity,
             cache: _,
+            label: _,
             // Options of the device's name.
             name: _,
             queues,

@@ -7,13 +7,11 @@ use crate::wrap::{columns, hanging};
 use anyhow::{Context, anyhow};
 use clap::Args;
 use serde_json::json;
-use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use zonal_core::SECTOR_BYTES;
-use zonal_linux::doctor::{
-    Evidence, Finding, Machine, Severity, Stale, Uses, examine, examine_machine, gather,
-};
+use zonal_linux::doctor::{Evidence, Finding, Machine, Severity, Uses, examine, examine_machine, gather};
+use zonal_linux::stale::{self, Stale};
 use zonal_linux::sysfs::Facts;
 
 /// Find problems of a zoned block device, or of this machine
@@ -54,7 +52,7 @@ pub(crate) fn run(arguments: &Doctor, out: &mut dyn Write) -> Result<(), Failure
         _ => None,
     });
     if let Some(stale) = stale.filter(|_| arguments.heal) {
-        heal_drive(path, &evidence.uses, &stale)?;
+        heal_drive(path, &evidence.facts, &evidence.uses, &stale)?;
         evidence = evidence_of(path)?;
         found = examine(&evidence);
     }
@@ -67,30 +65,13 @@ fn evidence_of(path: &Path) -> Result<Evidence, Failure> {
 
 /// Corrects stale pointers of a drive, unless it is in use: a writer would be refused, or the block
 /// of the correction would not.
-fn heal_drive(path: &Path, uses: &Uses, stale: &[Stale]) -> Result<(), Failure> {
+fn heal_drive(path: &Path, facts: &Facts, uses: &Uses, stale: &[Stale]) -> Result<(), Failure> {
     let name = || shown_word(path.as_os_str());
     if !uses.is_empty() {
-        return Err(anyhow!("{}: in use ({}); a drive in use is not healed", name(), users(uses)))
+        return Err(anyhow!("{}: in use ({}); a drive in use is not healed", name(), uses))
             .or_exit(Exit::Device);
     }
-    let file = OpenOptions::new().read(true).write(true).open(path);
-    let file = file.with_context(name).or_exit(Exit::Device)?;
-    Ok(heal(&file, stale).with_context(name)?)
-}
-
-/// Corrects stale write pointers of the kernel.
-// TO CONNECT: this is the only call site of `zonal_linux::stale::heal`.
-fn heal(_drive: &File, stale: &[Stale]) -> anyhow::Result<()> {
-    Err(anyhow!("healing is not available in this version; {} zones are stale", stale.len()))
-}
-
-/// Users of a device in one line.
-pub(super) fn users(uses: &Uses) -> String {
-    let mounts = uses.mounts.iter().map(|dir| format!("mounted at {}", shown_word(dir.as_os_str())));
-    let swap = uses.swap.then(|| "swap space".to_owned());
-    let holders = uses.holders.iter().map(|holder| format!("held by {holder}"));
-    let processes = uses.processes.iter().map(|pid| format!("process {pid} of Zonal"));
-    mounts.chain(swap).chain(holders).chain(processes).collect::<Vec<_>>().join(", ")
+    stale::heal_device(path, facts, stale).with_context(name).or_exit(Exit::Device)
 }
 
 /// Findings about a drive or a machine.
@@ -280,14 +261,5 @@ mod tests {
         assert_eq!(object["fit"], false);
         assert_eq!(object["findings"][0]["key"], "stale-pointer");
         assert_eq!(object["findings"][0]["zones"][0], json!({ "zone": 7, "drive": 4096, "kernel": 8192 }));
-    }
-
-    #[test]
-    fn drive_in_use_is_not_healed() {
-        let uses = Uses { swap: true, processes: vec![7], ..Uses::default() };
-        let failure = heal_drive(Path::new("/dev/null"), &uses, &[]).unwrap_err();
-        assert_eq!(failure.exit, Exit::Device);
-        let line = failure.line();
-        assert_eq!(line, "/dev/null: in use (swap space, process 7 of Zonal); a drive in use is not healed");
     }
 }

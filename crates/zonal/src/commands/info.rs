@@ -12,7 +12,9 @@ use std::path::Path;
 use zonal_io::control::{self, DeviceFacts};
 use zonal_io::device::Device;
 use zonal_io::image;
+use zonal_io::text::harmless;
 use zonal_io::volume::{SetBy, WriteMode};
+use zonal_linux::sysfs::Facts;
 
 /// Show the properties of a device and its write mode
 ///
@@ -33,9 +35,14 @@ pub(crate) fn run(arguments: &Info, out: &mut dyn Write) -> Result<(), Failure> 
     };
     let kept = Kept::of(&facts.name)?;
     let files = files_of(&facts.name);
+    let block = block_device_of(&facts.name);
     if arguments.json {
+        let block = block.map(|block| {
+            serde_json::json!({ "model": block.model, "serial": block.serial, "qd1_writes": block.qd1_writes })
+        });
         let object = serde_json::json!({
             "device": facts, "mode": mode, "reason": reason, "kept": object_of(&kept), "files": files,
+            "block_device": block,
         });
         return Ok(writeln!(out, "{object:#}")?);
     }
@@ -44,6 +51,13 @@ pub(crate) fn run(arguments: &Info, out: &mut dyn Write) -> Result<(), Failure> 
     }
     if files.len() > 1 {
         writeln!(out, "{:<22} {}", "files", files.join(" "))?;
+    }
+    if let Some(block) = block {
+        writeln!(out, "{:<22} {}", "drive", harmless(&block.label()))?;
+        if block.qd1_writes == Some(true) {
+            let what = "zoned_qd1_writes is on: one write at a time to the whole drive, in any write mode";
+            writeln!(out, "{:<22} {what}", "kernel")?;
+        }
     }
     writeln!(out, "{:<22} {mode}: {reason}", "write mode")?;
     if !kept.is_empty() {
@@ -74,6 +88,13 @@ fn files_of(name: &str) -> Vec<String> {
     let key = key_here(name);
     let files = key.strip_prefix("image:").and_then(|path| image::files(Path::new(path)).ok());
     files.unwrap_or_default().iter().map(|file| file.display().to_string()).collect()
+}
+
+/// Properties of the block device `name` in the kernel; none for other devices.
+fn block_device_of(name: &str) -> Option<Facts> {
+    let path = name.strip_prefix("blk:")?;
+    let path = path.strip_prefix('[').map_or_else(|| path.split(',').next(), |rest| rest.split(']').next());
+    Facts::of(Path::new(path?)).ok()
 }
 
 /// Describes the last zone if it is smaller than the others.

@@ -1,6 +1,5 @@
 //! `zonal list`: zoned block devices of this machine, and running processes.
 
-use super::doctor::users;
 use super::mount::place::elsewhere;
 use super::plugs::mounted_device;
 use crate::exit::{Exit, Failure, OrExit};
@@ -77,7 +76,7 @@ impl Drive {
     fn row(&self) -> Vec<String> {
         let facts = &self.facts;
         let or_none = |text: &str| if text.is_empty() { "-".to_owned() } else { harmless(text) };
-        let users = users(&self.uses);
+        let users = self.uses.to_string();
         vec![
             Drive::path(facts),
             or_none(&facts.model),

@@ -2,6 +2,7 @@
 //! relative to the start of the zone. Versions before 2.36 have no `cap`.
 
 use super::{Listed, Listing, Place, Unit, condition, kind, numeric, wrong};
+use zonal_core::ZoneCondition;
 
 pub(super) fn parse(text: &str) -> anyhow::Result<Listing> {
     let mut listing = Listing::new(Unit::Sectors);
@@ -26,15 +27,22 @@ fn zone(place: Place, line: &str) -> Result<Listed, String> {
     if !line.starts_with("start: ") || !line.ends_with(")]") {
         return Err("not a complete line of 'blkzone report'".to_owned());
     }
-    let start = numeric(line, "start: ")?;
+    let (start, size) = (numeric(line, "start: ")?, numeric(line, "len ")?);
+    let condition = condition(numeric(line, "zcond:")?)?;
+    let pointer = match (line.contains("wptr N/A"), condition) {
+        (false, _) => numeric(line, "wptr ")?,
+        // util-linux 2.41 leaves out pointers without meaning.
+        (true, ZoneCondition::Full) => size,
+        (true, _) => 0,
+    };
     Ok(Listed {
         place,
         start,
-        size: numeric(line, "len ")?,
+        size,
         capacity: line.contains("cap ").then(|| numeric(line, "cap ")).transpose()?,
         // Undoes the subtraction of blkzone, also for a meaningless pointer.
-        pointer: start.wrapping_add(numeric(line, "wptr ")?),
+        pointer: start.wrapping_add(pointer),
         kind: kind(numeric(line, "type:")?)?,
-        condition: condition(numeric(line, "zcond:")?)?,
+        condition,
     })
 }

@@ -146,6 +146,16 @@ fn blkzone_of_before_capacities_means_the_size() {
 }
 
 #[test]
+fn blkzone_of_util_linux_2_41_leaves_out_pointers_without_meaning() {
+    let newer = BLKZONE
+        .replace("wptr 0x000000 reset:0 non-seq:0, zcond: 0", "wptr N/A reset:0 non-seq:0, zcond: 0")
+        .replace("wptr 0x080000 reset", "wptr N/A reset")
+        .replace("wptr 0xfffffffffffffff8", "wptr N/A");
+    assert_eq!(newer.matches("N/A").count(), 4);
+    assert_eq!(drive(&newer), drive(BLKZONE));
+}
+
+#[test]
 fn blkzone_smaller_last_zone_is_kept() {
     let last = "  start: 0x000400000, len 0x007000, cap 0x007000, wptr 0x000008 reset:0 non-seq:0, zcond: 4(cl) [type: 2(SEQ_WRITE_REQUIRED)]\n";
     let drive = drive(&format!("{BLKZONE}{last}"));

@@ -8,35 +8,16 @@
 //! difference is stale only if it remains as it is.
 
 use crate::ioctl::Reported;
+use crate::stale::Stale;
 use std::collections::BTreeMap;
 use std::io;
 
 /// Samples in which a difference has to remain the same.
-pub(super) const SAMPLES: usize = 4;
-
-/// Zone whose write pointer the kernel has wrong. Pointers are sectors from the start of the zone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stale {
-    /// Index of the zone.
-    pub zone: u32,
-    /// Write pointer of the drive.
-    pub drive: u64,
-    /// Write pointer of the kernel.
-    pub kernel: u64,
-}
-
-/// Result of the comparison.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Pointers {
-    /// The pointers were compared, or the kernel has none.
-    Compared(Vec<Stale>),
-    /// The kernel's pointers cannot be read, with the reason.
-    Unknown(String),
-}
+pub(crate) const SAMPLES: usize = 4;
 
 /// Write pointers of the kernel in sectors from the start of the zone; zones without one are
 /// missing.
-pub(super) type KernelPointers = BTreeMap<u32, u64>;
+pub(crate) type KernelPointers = BTreeMap<u32, u64>;
 
 /// Flag of a plug with writes in flight, and one of which the kernel reports the zone before the
 /// next write. The pointers of these may differ.
@@ -47,7 +28,7 @@ const UNSETTLED: u32 = 0b11;
 ///
 /// # Errors
 /// The first line of another format.
-pub(super) fn parse_plugs(text: &str) -> Result<KernelPointers, String> {
+pub(crate) fn parse_plugs(text: &str) -> Result<KernelPointers, String> {
     let mut found = KernelPointers::new();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
         let plug = parse_plug(line).ok_or_else(|| line.to_owned())?;
@@ -68,7 +49,7 @@ fn parse_plug(line: &str) -> Option<(u32, u32, u64, u64)> {
 }
 
 /// Write pointers in a report of the kernel's own table.
-pub(super) fn of_report(zones: &[Reported]) -> KernelPointers {
+pub(crate) fn of_report(zones: &[Reported]) -> KernelPointers {
     let is_inside = |zone: &Reported| zone.pointer <= zone.start + zone.sectors;
     let pointer = |zone: &Reported| match zone.condition {
         // A pointer outside of the zone is none.
@@ -79,7 +60,7 @@ pub(super) fn of_report(zones: &[Reported]) -> KernelPointers {
 }
 
 /// Zones whose pointers differ.
-pub(super) fn compare(drive: &[Reported], kernel: &KernelPointers) -> Vec<Stale> {
+pub(crate) fn compare(drive: &[Reported], kernel: &KernelPointers) -> Vec<Stale> {
     let differs = |(zone, kernel): (&u32, &u64)| {
         let reported = drive.get(*zone as usize)?;
         let written = reported.written()?;
@@ -94,7 +75,7 @@ pub(super) fn compare(drive: &[Reported], kernel: &KernelPointers) -> Vec<Stale>
 ///
 /// # Errors
 /// Those of `sample`.
-pub(super) fn settled(mut sample: impl FnMut() -> io::Result<Vec<Stale>>) -> io::Result<Vec<Stale>> {
+pub(crate) fn settled(mut sample: impl FnMut() -> io::Result<Vec<Stale>>) -> io::Result<Vec<Stale>> {
     let mut stale = sample()?;
     for _ in 1..SAMPLES {
         if stale.is_empty() {
