@@ -166,7 +166,10 @@ copy_modules() {
     while read -r line; do
         name=${line#initrd }
         mapfile -t files < <(modprobe -S "$version" -d "$from" --show-depends "$name" | sed -n 's/^insmod \([^ ]*\).*/\1/p')
-        modprobe -S "$version" -d "$from" --show-depends "$name" >/dev/null || fail "the kernel has no module $name"
+        if ! modprobe -S "$version" -d "$from" --show-depends "$name" >/dev/null; then
+            [ "$kernel_suite" != "$suite" ] || fail "the kernel has no module $name"
+            say "the kernel of $kernel_suite has no module $name"
+        fi
         for file in "${files[@]}"; do
             install -D -m 644 "$file" "$to/${file#"$from"/}"
             if [ "$line" != "$name" ]; then echo "${file#"$from"/}" >>"$order"; fi

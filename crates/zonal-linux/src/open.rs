@@ -1,7 +1,7 @@
 //! Opening of block devices.
 
 use crate::device::{BlockDevice, Parts};
-use crate::doctor::Uses;
+use crate::doctor::{Uses, gather::zones_built};
 use crate::ioctl::{Reported, Source};
 use crate::queue::{Queue, QueueError};
 use crate::stale::{self, HealError, KernelTable};
@@ -148,7 +148,7 @@ impl BlockDevice {
 
 fn open(path: &Path, name: &str, options: &BlkOptions) -> Result<BlockDevice, BlkProblem> {
     let facts = Facts::of(path)?;
-    check_kind(&facts)?;
+    check_kind(&facts, zones_built)?;
     let mode = if options.force { OpenMode::Reading } else { options.mode };
     let mut file = OpenOptions::new();
     file.read(true).write(mode == OpenMode::Writing).custom_flags(OFlags::DIRECT.bits() as i32);
@@ -195,13 +195,17 @@ fn open(path: &Path, name: &str, options: &BlkOptions) -> Result<BlockDevice, Bl
     Ok(BlockDevice::start(parts)?)
 }
 
-fn check_kind(facts: &Facts) -> Result<(), BlkProblem> {
+fn check_kind(facts: &Facts, zones_built: impl Fn(&Facts) -> Option<bool>) -> Result<(), BlkProblem> {
     if let Some(whole) = &facts.partition_of {
         return Err(BlkProblem::Partition(whole.clone()));
     }
     match facts.zoned {
         None => return Err(BlkProblem::KernelWithoutZones),
         Some(Zoned::HostManaged) => {}
+        // Such a kernel calls every disk an ordinary one.
+        Some(Zoned::None) if zones_built(facts) == Some(false) => {
+            return Err(BlkProblem::KernelWithoutZones);
+        }
         Some(model) => return Err(BlkProblem::NotHostManaged { label: facts.label(), model }),
     }
     if facts.sectors == 0 {
@@ -420,7 +424,9 @@ mod tests {
 
     #[test]
     fn drives_that_are_not_host_managed_are_refused_with_the_reason() {
-        let refused = |facts: Facts| check_kind(&facts).unwrap_err().to_string();
+        let refused = |facts: Facts| check_kind(&facts, |_| Some(true)).unwrap_err().to_string();
+        let without = check_kind(&Facts { zoned: Some(Zoned::None), ..facts() }, |_| Some(false));
+        assert!(without.unwrap_err().to_string().contains("CONFIG_BLK_DEV_ZONED"));
         assert!(refused(Facts { partition_of: Some("sda".into()), ..facts() }).contains("/dev/sda"));
         assert!(refused(Facts { zoned: None, ..facts() }).contains("CONFIG_BLK_DEV_ZONED"));
         let ordinary = refused(Facts { zoned: Some(Zoned::None), ..facts() });

@@ -9,6 +9,7 @@
 //! refuses it, and the zone is reported. That must never be tried where the two pointers agree: the
 //! write would succeed.
 
+use crate::doctor::{KERNEL_WITH_POINTERS, KernelVersion};
 use crate::ioctl::{self, Reported, Source};
 use crate::pointers::{KernelPointers, compare, of_report, parse_plugs, settled};
 use rustix::fs::OFlags;
@@ -79,8 +80,10 @@ pub enum KernelTable {
     Reports,
     /// Table of the debug file system, at this path (Linux 6.10).
     Debug(PathBuf),
-    /// The kernel has no pointers, or does not show them, with the reason.
+    /// The kernel does not show them, with the reason.
     Hidden(String),
+    /// The kernel has none.
+    Absent,
 }
 
 impl KernelTable {
@@ -88,6 +91,9 @@ impl KernelTable {
     pub fn of(file: &File, name: &str) -> KernelTable {
         if ioctl::report(file, 0, 1, Source::Kernel).is_ok() {
             return KernelTable::Reports;
+        }
+        if KernelVersion::running().is_some_and(|version| version < KERNEL_WITH_POINTERS) {
+            return KernelTable::Absent;
         }
         let path = Path::new("/sys/kernel/debug/block").join(name).join("zone_wplugs");
         match fs::read_to_string(&path).map(|text| parse_plugs(&text)) {
@@ -108,7 +114,7 @@ impl KernelTable {
         let kernel = match self {
             KernelTable::Reports => of_report(&report_all(file, sectors, Source::Kernel)?),
             KernelTable::Debug(path) => plugs(path)?,
-            KernelTable::Hidden(_) => return Ok(Vec::new()),
+            KernelTable::Hidden(_) | KernelTable::Absent => return Ok(Vec::new()),
         };
         Ok(compare(&drive, &kernel))
     }
@@ -140,7 +146,7 @@ impl KernelTable {
                 of_report(&[kernel]).get(&0).copied()
             }
             KernelTable::Debug(path) => plugs(path)?.get(&zone).copied(),
-            KernelTable::Hidden(_) => None,
+            KernelTable::Hidden(_) | KernelTable::Absent => None,
         };
         let known = kernel.map(|kernel| (0, kernel)).into_iter().collect();
         Ok(compare(&[drive], &known).first().map(|found| Stale { zone, ..*found }))

@@ -58,7 +58,8 @@ pub struct Facts {
     pub partition_of: Option<String>,
     /// Size; 0 after the drive was pulled.
     pub sectors: u64,
-    /// Zone model; `None` if the kernel was built without zones (`CONFIG_BLK_DEV_ZONED`).
+    /// Zone model; `None` if the kernel does not state one. A kernel without zones
+    /// (`CONFIG_BLK_DEV_ZONED`) may state [`Zoned::None`] for every drive.
     pub zoned: Option<Zoned>,
     /// Driver.
     pub transport: Transport,

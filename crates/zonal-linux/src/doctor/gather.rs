@@ -1,9 +1,7 @@
 //! Collection of evidence from the kernel, without writing anything.
 
 use super::log::{Log, LogLine, Names};
-use super::{
-    Access, CacheType, Evidence, KERNEL_WITH_POINTERS, KernelVersion, Machine, Module, Pointers, SgOnly, Uses,
-};
+use super::{Access, CacheType, Evidence, KernelVersion, Machine, Module, Pointers, SgOnly, Uses};
 use crate::ioctl::{self, Reported, Source};
 use crate::stale::{KernelTable, report_all};
 use crate::sysfs::{Facts, FactsError, Zoned};
@@ -41,7 +39,7 @@ const MODULES: [(&str, &str); 3] = [
 /// [`FactsError`] if it is not a block device that the kernel knows.
 pub fn drive(path: &Path) -> Result<Evidence, FactsError> {
     let facts = Facts::of(path)?;
-    let kernel = KernelVersion::parse(&release());
+    let kernel = KernelVersion::running();
     let mut evidence = Evidence {
         kernel,
         zones_built: zones_built(&facts),
@@ -75,7 +73,7 @@ pub fn drive(path: &Path) -> Result<Evidence, FactsError> {
         evidence.zones = zones_of(&file, &evidence.facts).map_err(|error| error.to_string());
         if let Ok(zones) = &evidence.zones {
             evidence.owner = owner_of(&file, zones);
-            evidence.pointers = pointers_of(&file, &evidence.facts, kernel);
+            evidence.pointers = pointers_of(&file, &evidence.facts);
         }
     }
     Ok(evidence)
@@ -108,12 +106,12 @@ fn text(path: &Path) -> Option<String> {
 }
 
 /// Release of the kernel, as `uname -r` prints it.
-fn release() -> String {
+pub(super) fn release() -> String {
     text(Path::new("/proc/sys/kernel/osrelease")).unwrap_or_default()
 }
 
 /// True if the kernel was built with zones; `None` if unknown.
-fn zones_built(facts: &Facts) -> Option<bool> {
+pub(crate) fn zones_built(facts: &Facts) -> Option<bool> {
     match facts.zoned {
         Some(Zoned::HostManaged | Zoned::HostAware) => Some(true),
         Some(Zoned::None) | None => zones_compiled_in(),
@@ -248,10 +246,7 @@ fn block(file: &File, zone: &Reported, at: u64) -> Result<Vec<u8>, Owner> {
 }
 
 /// Comparison of the kernel's write pointers with those of the drive.
-fn pointers_of(file: &File, facts: &Facts, kernel: Option<KernelVersion>) -> Pointers {
-    if kernel.is_some_and(|version| version < KERNEL_WITH_POINTERS) {
-        return Pointers::Compared(Vec::new());
-    }
+fn pointers_of(file: &File, facts: &Facts) -> Pointers {
     match KernelTable::of(file, &facts.name) {
         KernelTable::Hidden(reason) => Pointers::Unknown(reason),
         table => table

@@ -43,6 +43,11 @@ pub const KERNEL_MIN: KernelVersion = KernelVersion { major: 5, minor: 10 };
 pub const KERNEL_WITH_POINTERS: KernelVersion = KernelVersion { major: 6, minor: 10 };
 
 impl KernelVersion {
+    /// Version of the running kernel; `None` if it cannot be told.
+    pub fn running() -> Option<KernelVersion> {
+        KernelVersion::parse(&gather::release())
+    }
+
     /// Parses the release of a kernel, such as `6.12.48+deb13-amd64`.
     pub fn parse(release: &str) -> Option<KernelVersion> {
         let (major, rest) = release.trim().split_once('.')?;
