@@ -161,6 +161,14 @@ impl Wakeups {
         }
     }
 
+    /// Signals that `queue` has commands in flight of which a descriptor will tell only those who
+    /// watch it: wakes a thread of another queue if none sleeps for this one.
+    pub fn ring_others(&self, queue: usize) {
+        if self.has_sleepers() && self.0.bells[queue].sleepers.load(Ordering::Acquire) == 0 {
+            self.ring_queue(queue);
+        }
+    }
+
     #[cold]
     fn ring_queue(&self, queue: usize) {
         let shared = &*self.0;
@@ -631,6 +639,17 @@ mod tests {
         });
         assert!(begin.elapsed() < LONG);
         assert!(!wakeups.has_sleepers());
+    }
+
+    #[test]
+    fn commands_of_a_queue_that_nobody_watches_wake_another_queue() {
+        let wakeups = Wakeups::new(2);
+        let mut news = wakeups.news(0).unwrap();
+        news.arm();
+        wakeups.ring_others(0);
+        assert!(!is_ringing(&news), "it watches the descriptor of its own queue");
+        wakeups.ring_others(1);
+        assert!(is_ringing(&news));
     }
 
     #[test]

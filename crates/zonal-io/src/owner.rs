@@ -54,7 +54,7 @@ pub enum Owner {
     PartitionTable(&'static str),
     /// Data of unknown origin on a real drive.
     Data {
-        /// Number of sequential zones that are not empty.
+        /// Number of zones that are not empty.
         zones: u32,
     },
     /// Unknown, because a written block where a superblock may be cannot be read.
@@ -112,13 +112,22 @@ pub fn check(device: &dyn Device) -> Result<(), Owned> {
     }
 }
 
-/// Data of a drive, if any of its sequential zones is not empty.
+/// Number of conventional zones whose first block is looked at for unknown data.
+const CONVENTIONAL_MAX: u32 = 16;
+
+/// Data of a drive, if any of its sequential zones is not empty, or one of the first conventional
+/// zones does not begin with zeroes.
 fn written(device: &dyn Device) -> Option<Owner> {
     let mut places = Places { device, unreadable: None };
     let is_written = |zone: &&ZoneDescriptor| {
         !matches!(zone.condition, ZoneCondition::NotWp | ZoneCondition::Empty | ZoneCondition::Offline)
     };
-    let zones = places.reports().iter().filter(is_written).count() as u32;
+    let mut zones = places.reports().iter().filter(is_written).count() as u32;
+    let geometry = device.info().geometry;
+    for zone in (0..geometry.conventional_zones().min(CONVENTIONAL_MAX)).map(ZoneIndex) {
+        let block = places.block(geometry.start_of(zone).bytes());
+        zones += u32::from(block.iter().any(|byte| *byte != 0));
+    }
     places.unreadable.or_else(|| (zones > 0).then_some(Owner::Data { zones }))
 }
 

@@ -16,11 +16,12 @@
 use crate::errors::{self, Seen};
 use crate::ioctl::{self, Action, Source};
 use crate::queue::{Queue, Returned, Slot};
-use crate::stale::{self, KernelTable, Stale};
+use crate::stale::{self, HealError, KernelTable, Stale};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -31,6 +32,13 @@ use zonal_io::device::{
 };
 use zonal_io::helpers::Jobs;
 use zonal_io::threads;
+
+/// Prints a message. Unlike `eprintln`, it does not panic if standard error is closed.
+macro_rules! say {
+    ($($part:tt)*) => {{
+        let _ = writeln!(io::stderr(), $($part)*);
+    }};
+}
 
 /// Number of helper threads. A finish of a large zone takes a second, and others must not wait for
 /// it.
@@ -50,8 +58,8 @@ const REFUSALS_MAX: u32 = 2;
 pub struct BlockDevice {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
-    /// Keeps others from opening the device exclusively.
-    _claim: Option<File>,
+    /// Files that keep others from opening the device.
+    _locks: Vec<File>,
 }
 
 /// State shared with the helper threads.
@@ -59,6 +67,8 @@ struct Shared {
     info: DeviceInfo,
     /// Kernel name, for messages.
     name: String,
+    /// Directory of the device in `sysfs`.
+    directory: PathBuf,
     file: File,
     /// Unit of writes in bytes.
     write_unit: u32,
@@ -106,8 +116,9 @@ enum Job {
 pub(crate) struct Parts {
     pub info: DeviceInfo,
     pub name: String,
+    pub directory: PathBuf,
     pub file: File,
-    pub claim: Option<File>,
+    pub locks: Vec<File>,
     pub write_unit: u32,
     pub table: KernelTable,
     pub queues: Vec<Queue>,
@@ -116,7 +127,7 @@ pub(crate) struct Parts {
 
 impl BlockDevice {
     pub(crate) fn start(parts: Parts) -> io::Result<BlockDevice> {
-        let Parts { info, name, file, claim, write_unit, table, queues, depth } = parts;
+        let Parts { info, name, directory, file, locks, write_unit, table, queues, depth } = parts;
         let events = queues.iter().map(Queue::event).collect::<io::Result<Vec<_>>>()?;
         let place = |queue| Place {
             state: Mutex::new(State {
@@ -131,6 +142,7 @@ impl BlockDevice {
         let shared = Arc::new(Shared {
             info,
             name,
+            directory,
             file,
             write_unit,
             table,
@@ -145,7 +157,7 @@ impl BlockDevice {
             refusals: Mutex::default(),
             healed: AtomicU64::new(0),
         });
-        let mut device = BlockDevice { shared, helpers: Vec::new(), _claim: claim };
+        let mut device = BlockDevice { shared, helpers: Vec::new(), _locks: locks };
         for n in 0..HELPERS {
             let shared = device.shared.clone();
             device.helpers.push(threads::spawn(&format!("zonal-blk-{n}"), move || shared.help())?);
@@ -179,7 +191,7 @@ impl Shared {
     /// Marks the device as gone.
     fn lose(&self) {
         if !self.is_gone.swap(true, Ordering::AcqRel) {
-            eprintln!("zonal: {}: the drive is gone", self.info.name);
+            say!("zonal: {}: the drive is gone", self.info.name);
             self.notices.note(|changes| changes.gone = true);
             self.wakeups.ring_all();
         }
@@ -252,7 +264,7 @@ impl Shared {
 
     /// Error of a command, after the size was asked for if it may be gone.
     fn error_of(&self, op: Op, seen: Seen) -> DeviceError {
-        let size = errors::may_be_gone(op, seen).then(|| ioctl::size(&self.file).unwrap_or(0));
+        let size = errors::may_be_gone(op, seen).then(|| ioctl::size(&self.file).ok()).flatten();
         let error = errors::device_error(op, seen, size);
         if error == DeviceError::Gone {
             self.lose();
@@ -278,7 +290,8 @@ impl Shared {
         refused.into_iter().for_each(|one| self.returned(number, state, one));
     }
 
-    fn returned(&self, number: usize, state: &mut State, Returned { slot, result }: Returned) {
+    fn returned(&self, number: usize, state: &mut State, returned: Returned) {
+        let Returned { slot, was_sent, result } = returned;
         let wanted = slot.bytes();
         let seen = match result {
             Ok(bytes) if bytes == wanted => {
@@ -291,10 +304,13 @@ impl Shared {
             Err(number) => Seen::Failed(number),
         };
         let Slot { command, context, .. } = slot;
-        let error = self.error_of(command.op, seen);
+        let mut error = self.error_of(command.op, seen);
+        if command.op == Op::Write && was_sent {
+            error = errors::of_sent_write(error, seen);
+        }
         let zone = self.info.geometry.zone_of(command.sector);
         let is_sequential = !self.info.geometry.is_conventional(zone);
-        if command.op == Op::Write && is_sequential && errors::needs_report(error) {
+        if command.op == Op::Write && is_sequential && was_sent && error != DeviceError::Gone {
             self.jobs.add(Job::Failed { queue: number, command, context, error });
         } else {
             state.queue.ready.push_back(Completed { context, result: Err(error) });
@@ -305,12 +321,12 @@ impl Shared {
     fn watch(&self, now: Nanos, number: usize, state: &mut State, has_moved: bool) {
         if has_moved || state.queue.in_flight() == 0 {
             if std::mem::take(&mut state.stands_still) {
-                eprintln!("zonal: {}: queue {number} moves again", self.info.name);
+                say!("zonal: {}: queue {number} moves again", self.info.name);
             }
             state.moved_at = now;
         } else if now.0.saturating_sub(state.moved_at.0) > STANDSTILL && !state.stands_still {
             state.stands_still = true;
-            eprintln!(
+            say!(
                 "zonal: {}: queue {number} has {} commands at the kernel and no answer for 30 s; its messages about {} may tell why: dmesg",
                 self.info.name,
                 state.queue.in_flight(),
@@ -434,11 +450,12 @@ impl Shared {
             return error;
         }
         if let KernelTable::Hidden(_) = self.table {
-            eprintln!(
+            say!(
                 "zonal: {}: the zone at sector {start} has refused {refusals} writes at its own write pointer, sector {}. \
                  Either the medium is bad there, or the kernel's write pointer is stale, which this kernel does not show; \
                  if writes succeed after the drive's driver was unbound and bound, it was stale",
-                self.info.name, write.sector.0
+                self.info.name,
+                write.sector.0
             );
         }
         let index = self.info.geometry.zone_of(write.sector).0;
@@ -450,7 +467,13 @@ impl Shared {
 
     /// Sets the kernel's pointer of a zone right, while no other write of the zone is on its way.
     fn heal(&self, start: u64, stale: Stale, error: DeviceError) -> DeviceError {
-        self.healing.lock().push(start);
+        {
+            let mut healing = self.healing.lock();
+            if healing.contains(&start) {
+                return error;
+            }
+            healing.push(start);
+        }
         self.are_healing.fetch_add(1, Ordering::AcqRel);
         let others = self
             .queues
@@ -462,6 +485,7 @@ impl Shared {
             false => Some(stale::heal(
                 &self.file,
                 &self.table,
+                &self.directory,
                 self.info.geometry.zone_size().0,
                 stale,
                 self.write_unit,
@@ -469,17 +493,21 @@ impl Shared {
         };
         self.healing.lock().retain(|other| *other != start);
         self.are_healing.fetch_sub(1, Ordering::AcqRel);
+        // Writes of the zone that were refused as busy can be submitted again.
+        self.wakeups.ring_all();
         match healed {
             None => error,
             Some(Ok(())) => {
                 self.healed.fetch_add(1, Ordering::Relaxed);
-                eprintln!("zonal: {}: {stale}; the kernel has been told", self.info.name);
+                say!("zonal: {}: {stale}; the kernel has been told", self.info.name);
                 self.notices.note(|changes| changes.add_zone(ZoneIndex(stale.zone)));
                 self.wakeups.ring_all();
                 error
             }
+            // Tried again after the next failure.
+            Some(Err(HealError::Busy(_) | HealError::Moving(_))) => error,
             Some(Err(failed)) => {
-                eprintln!("zonal: {}: {failed}", self.info.name);
+                say!("zonal: {}: {failed}", self.info.name);
                 DeviceError::Stale
             }
         }
@@ -502,11 +530,12 @@ impl Device for BlockDevice {
         if let Some(result) = shared.refuse(command) {
             return Submitted::Done(result);
         }
+        let Place { state, held } = &shared.queues[queue];
+        let mut state = state.lock();
+        // Under the lock that the healer takes to look for other writes of the zone.
         if command.op == Op::Write && shared.is_healing(command.sector) {
             return Submitted::Busy;
         }
-        let Place { state, held } = &shared.queues[queue];
-        let mut state = state.lock();
         if held.load(Ordering::Relaxed) >= shared.depth || state.queue.is_full() {
             return Submitted::Busy;
         }
@@ -527,9 +556,15 @@ impl Device for BlockDevice {
     fn commit(&self, queue: usize) {
         let mut state = self.shared.queues[queue].state.lock();
         self.shared.commit(queue, &mut state);
-        if !state.queue.ready.is_empty() {
-            drop(state);
-            self.shared.wakeups.ring(queue);
+        // What the kernel had no room for is submitted by a poll.
+        let has_ended = !state.queue.ready.is_empty() || state.is_short_of_room;
+        let is_busy = state.queue.in_flight() > 0;
+        drop(state);
+        match (has_ended, is_busy) {
+            (true, _) => self.shared.wakeups.ring(queue),
+            // The thread that commits may never poll, and others do not watch this queue's descriptor.
+            (false, true) => self.shared.wakeups.ring_others(queue),
+            (false, false) => {}
         }
     }
 
@@ -580,7 +615,7 @@ impl Device for BlockDevice {
     fn has_news(&self, queue: usize) -> bool {
         let mut state = self.shared.queues[queue].state.lock();
         self.shared.advance(queue, &mut state);
-        !state.queue.ready.is_empty()
+        !state.queue.ready.is_empty() || state.is_short_of_room
     }
 }
 

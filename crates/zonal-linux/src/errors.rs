@@ -58,17 +58,14 @@ pub fn device_error(op: Op, seen: Seen, size: Option<u64>) -> DeviceError {
     }
 }
 
-/// True if this error of a write may be the drive's, which leaves the kernel without knowledge of
-/// the zone's write pointer: the zone has to be reported before the next write.
-pub fn needs_report(error: DeviceError) -> bool {
-    !matches!(
-        error,
-        DeviceError::Gone
-            | DeviceError::Busy
-            | DeviceError::InvalidField
-            | DeviceError::OutOfRange
-            | DeviceError::OpenedForReading
-    )
+/// Error of a write that the kernel has begun. A number that means "not executed" where a submission
+/// is refused means nothing here: the write may consist of several commands, of which one failed.
+pub fn of_sent_write(error: DeviceError, seen: Seen) -> DeviceError {
+    match (error, seen) {
+        (DeviceError::Gone | DeviceError::Zone(_), _) => error,
+        (_, Seen::Failed(number)) if !error.is_uncertain() => DeviceError::Os(number.raw_os_error()),
+        _ => error,
+    }
 }
 
 #[cfg(test)]
@@ -99,12 +96,16 @@ mod tests {
         let of = |op, number| device_error(op, Seen::Failed(number), WHOLE);
         for number in [Errno::IO, Errno::REMOTEIO] {
             let error = of(Op::Write, number);
-            assert!(error.is_uncertain() && needs_report(error), "{number}");
+            assert!(error.is_uncertain(), "{number}");
         }
         assert_eq!(of(Op::Read, Errno::IO), DeviceError::Medium);
         assert_eq!(of(Op::Read, Errno::NODATA), DeviceError::Medium);
-        assert!(needs_report(of(Op::Write, Errno::TOOMANYREFS)), "the drive has refused it");
-        assert!(!needs_report(of(Op::Write, Errno::INVAL)), "nothing was sent to the drive");
+        for number in [Errno::AGAIN, Errno::NOMEM, Errno::INVAL, Errno::NOSPC] {
+            let (error, seen) = (of(Op::Write, number), Seen::Failed(number));
+            assert!(!error.is_uncertain() && of_sent_write(error, seen).is_uncertain(), "{number}");
+        }
+        let full = of(Op::Write, Errno::TOOMANYREFS);
+        assert_eq!(of_sent_write(full, Seen::Failed(Errno::TOOMANYREFS)), full);
         assert_eq!(of(Op::Write, Errno::NOSPC), DeviceError::OutOfRange);
         assert!(!of(Op::Write, Errno::TIMEDOUT).may_execute_late());
     }

@@ -38,6 +38,16 @@ struct ZoneRange {
     sectors: u64,
 }
 
+#[cfg(any(
+    target_arch = "powerpc",
+    target_arch = "powerpc64",
+    target_arch = "mips",
+    target_arch = "mips64",
+    target_arch = "sparc",
+    target_arch = "sparc64"
+))]
+compile_error!("the numbers of zone ioctls differ on this machine");
+
 // Numbers of `linux/blkzoned.h` and `linux/fs.h`, on machines with the generic encoding.
 const REPORT: libc::c_ulong = 0xC010_1282;
 const RESET: libc::c_ulong = 0x4010_1283;
@@ -45,7 +55,7 @@ const OPEN: libc::c_ulong = 0x4010_1286;
 const CLOSE: libc::c_ulong = 0x4010_1287;
 const FINISH: libc::c_ulong = 0x4010_1288;
 const REPORT_V2: libc::c_ulong = 0xC010_128E;
-const SIZE: libc::c_ulong = 0x8008_1272;
+const SIZE: libc::c_ulong = 0x8000_1272 | (size_of::<usize>() as libc::c_ulong) << 16;
 
 /// Flag of the answer: the capacities are valid (Linux 5.9).
 const HAS_CAPACITY: u32 = 1;

@@ -2,22 +2,32 @@
 
 use crate::device::{BlockDevice, Parts};
 use crate::doctor::{Uses, gather::zones_built};
-use crate::ioctl::{Reported, Source};
+use crate::ioctl::{self, Reported, Source};
 use crate::queue::{Queue, QueueError};
 use crate::stale::{self, HealError, KernelTable};
 use crate::sysfs::{Facts, FactsError, Transport, Zoned};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use zonal_core::{Geometry, GeometryError, Personality, Sectors};
 use zonal_io::device::{DeviceInfo, OpenMode};
-use zonal_io::lock::{self, LockError};
+use zonal_io::lock::{self, Holder, LockError};
 
 /// Largest default of commands in flight on a queue.
 const DEPTH_DEFAULT_MAX: u32 = 128;
+
+/// Attempts to lock a device that udev, or a process that has just ended, holds: for three seconds.
+const LOCK_TRIES: u32 = 300;
+
+/// Pause between two attempts.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+
+/// Largest transfer in bytes that the kernel does not cut short: `MAX_RW_COUNT`.
+const TRANSFER_MAX: u64 = (1 << 31) - 4096;
 
 /// Options for opening a block device.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -121,6 +131,9 @@ pub enum BlkProblem {
     /// No context for asynchronous I/O.
     #[error("asynchronous I/O is not available: {0}; raise fs.aio-max-nr: sysctl fs.aio-max-nr=1048576")]
     Aio(io::Error),
+    /// Asynchronous I/O is not allowed.
+    #[error("asynchronous I/O (io_setup) is not available: {0}")]
+    NoAio(io::Error),
     /// Another call failed.
     #[error("{0}")]
     Io(io::Error),
@@ -153,17 +166,14 @@ fn open(path: &Path, name: &str, options: &BlkOptions) -> Result<BlockDevice, Bl
     let mut file = OpenOptions::new();
     file.read(true).write(mode == OpenMode::Writing).custom_flags(OFlags::DIRECT.bits() as i32);
     let file = file.open(path)?;
-    let mut claim = None;
-    if !options.force {
-        // First the lock, which names a process of Zonal.
-        lock::lock(&file, mode)?;
-        let exclusive = OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits() as i32).open(path);
-        let exclusive = exclusive.map_err(|error| match Errno::from_io_error(&error) {
-            Some(Errno::BUSY) => BlkProblem::Held { by: users(&facts), may_force: mode == OpenMode::Reading },
-            _ => error.into(),
-        })?;
-        // Readers keep no claim, which would exclude each other.
-        claim = Some(exclusive).filter(|_| mode == OpenMode::Writing);
+    let locks = if options.force { Vec::new() } else { lock(path, &facts, mode)? };
+    // Another drive may have got the name before it was opened.
+    let facts = Facts::of(path)?;
+    for opened in locks.iter().chain([&file]) {
+        let number = opened.metadata().map_err(BlkProblem::Io)?.rdev();
+        if (rustix::fs::major(number), rustix::fs::minor(number)) != facts.number {
+            return Err(BlkProblem::Gone);
+        }
     }
     let zones =
         stale::report_all(&file, facts.sectors, Source::Drive).map_err(
@@ -171,6 +181,7 @@ fn open(path: &Path, name: &str, options: &BlkOptions) -> Result<BlockDevice, Bl
                 Some(Errno::NOTTY) => BlkProblem::Zones(
                     "its driver reports none, such as a device-mapper target on a drive without zones".into(),
                 ),
+                _ if ioctl::size(&file).is_ok_and(|size| size == 0) => BlkProblem::Gone,
                 _ => BlkProblem::Report(error),
             },
         )?;
@@ -179,20 +190,56 @@ fn open(path: &Path, name: &str, options: &BlkOptions) -> Result<BlockDevice, Bl
     if mode == OpenMode::Writing {
         heal(&file, name, &table, &facts);
     }
-    let depth = options.depth.unwrap_or(facts.requests_max.min(DEPTH_DEFAULT_MAX)).max(1);
+    let share = facts.requests_max / options.queues.max(1);
+    let depth = options.depth.unwrap_or(share.min(DEPTH_DEFAULT_MAX)).max(1);
     let queue = |_| {
         Queue::new(file.try_clone()?.into(), depth, facts.memory_align.max(facts.logical_block)).map_err(
             |error| match error {
-                QueueError::Aio(error) => BlkProblem::Aio(error),
+                QueueError::Aio(error) if error.kind() == io::ErrorKind::WouldBlock => BlkProblem::Aio(error),
+                QueueError::Aio(error) => BlkProblem::NoAio(error),
                 QueueError::Other(error) => BlkProblem::Io(error),
             },
         )
     };
     let queues = (0..options.queues.max(1)).map(queue).collect::<Result<Vec<_>, _>>()?;
     let info = info(name, &facts, geometry, mode, queues.len())?;
-    let write_unit = facts.write_unit;
-    let parts = Parts { info, name: facts.name, file, claim, write_unit, table, queues, depth };
+    let write_unit = info.block_sectors * zonal_core::SECTOR_BYTES as u32;
+    let (name, directory) = (facts.name, facts.directory);
+    let parts = Parts { info, name, directory, file, locks, write_unit, table, queues, depth };
     Ok(BlockDevice::start(parts)?)
+}
+
+/// Locks the device. The lock lasts as long as the files. They are none that io_uring knows, which
+/// closes its files with a delay.
+fn lock(path: &Path, facts: &Facts, mode: OpenMode) -> Result<Vec<File>, BlkProblem> {
+    let held = |by| BlkProblem::Held { by, may_force: mode == OpenMode::Reading };
+    let ours = File::open(path)?;
+    // First the lock, which names a process of Zonal.
+    let mut tries = 0;
+    while let Err(error) = lock::lock(&ours, mode) {
+        // udev locks a drive while it looks at it, after every close by a writer.
+        let is_udev = |holder: &Holder| {
+            let name = std::fs::read_to_string(format!("/proc/{}/comm", holder.pid));
+            name.is_ok_and(|name| name.contains("udev"))
+        };
+        match &error {
+            LockError::Held(held) if tries < LOCK_TRIES && held.holders().iter().all(is_udev) => {}
+            _ => return Err(error.into()),
+        }
+        tries += 1;
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    if mode == OpenMode::Reading {
+        // An exclusive claim would keep others from mounting it, and readers from each other.
+        let uses = Uses { processes: Vec::new(), ..Uses::of(facts) };
+        return if uses.is_empty() { Ok(vec![ours]) } else { Err(held(uses.to_string())) };
+    }
+    let claim = OpenOptions::new().read(true).custom_flags(OFlags::EXCL.bits() as i32).open(path);
+    let claim = claim.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::BUSY) => held(users(facts)),
+        _ => error.into(),
+    })?;
+    Ok(vec![ours, claim])
 }
 
 fn check_kind(facts: &Facts, zones_built: impl Fn(&Facts) -> Option<bool>) -> Result<(), BlkProblem> {
@@ -270,7 +317,7 @@ fn info(
     if !block_sectors.is_power_of_two() || block_sectors > 8 {
         return Err(BlkProblem::Zones(format!("the unit of writes is {} bytes", facts.write_unit)));
     }
-    let largest = (facts.command_max / zonal_core::SECTOR_BYTES).min(u64::from(u32::MAX)) as u32;
+    let largest = (facts.command_max.min(TRANSFER_MAX) / zonal_core::SECTOR_BYTES) as u32;
     Ok(DeviceInfo {
         identity: facts.identity,
         label: Some(facts.label()),
@@ -295,15 +342,27 @@ fn info(
 /// Sets the kernel's stale pointers right, and says so. A zone that stays stale is found again by
 /// its first write.
 fn heal(file: &File, name: &str, table: &KernelTable, facts: &Facts) {
-    for stale in table.stale(file, facts.sectors).unwrap_or_default() {
-        match stale::heal(file, table, facts.zone_sectors, stale, facts.write_unit) {
-            Ok(()) => eprintln!("zonal: {name}: {stale}; the kernel has been told"),
+    for stale in table.settled(file, facts.sectors).unwrap_or_default() {
+        match stale::heal(
+            file,
+            table,
+            &facts.directory,
+            facts.zone_sectors,
+            stale,
+            facts.write_unit.max(facts.logical_block),
+        ) {
+            Ok(()) => say(format_args!("{name}: {stale}; the kernel has been told")),
             // After a failed write up to its end, the kernel may take a zone for full and accept
             // writes nevertheless.
             Err(HealError::Full(_)) => {}
-            Err(error) => eprintln!("zonal: {name}: {error}"),
+            Err(error) => say(format_args!("{name}: {error}")),
         }
     }
+}
+
+/// Prints a message. Unlike `eprintln`, it does not panic if standard error is closed.
+fn say(text: std::fmt::Arguments<'_>) {
+    let _ = writeln!(io::stderr(), "zonal: {text}");
 }
 
 /// Users of a block device that is held, in words.

@@ -12,11 +12,15 @@ use zonal_core::{Op, SECTOR_BYTES};
 use zonal_io::buffer::IoBuf;
 use zonal_io::device::{Command, Completed, Context};
 
+/// Largest number of pieces of memory of one transfer: `UIO_MAXIOV` of the kernel.
+const PIECES_MAX: usize = 1024;
+
 /// Transfer that the queue holds.
 pub(crate) struct Slot {
     pub command: Command,
     pub context: Context,
-    /// Memory of the transfer, if the command's is at an address that the drive cannot take.
+    /// Memory of the transfer, if the command's is at an address that the drive cannot take, or in too
+    /// many pieces.
     bounce: Option<IoBuf>,
     /// Memory as the kernel is told of it.
     memory: SmallVec<[libc::iovec; 1]>,
@@ -29,6 +33,8 @@ unsafe impl Send for Slot {}
 /// Transfer that has ended.
 pub(crate) struct Returned {
     pub slot: Slot,
+    /// False if the kernel refused the transfer when it was submitted, so that it has not begun.
+    pub was_sent: bool,
     pub result: Result<u64, Errno>,
 }
 
@@ -129,13 +135,10 @@ impl Queue {
         };
         let mut bounce = None;
         let mut memory: SmallVec<[libc::iovec; 1]> = SmallVec::new();
-        if command.data.segments().iter().all(is_aligned) {
+        let segments = command.data.segments();
+        if segments.len() <= PIECES_MAX && segments.iter().all(is_aligned) {
             memory.extend(
-                command
-                    .data
-                    .segments()
-                    .iter()
-                    .map(|s| libc::iovec { iov_base: s.as_ptr().cast(), iov_len: s.len() }),
+                segments.iter().map(|s| libc::iovec { iov_base: s.as_ptr().cast(), iov_len: s.len() }),
             );
         } else {
             self.copies += 1;
@@ -197,7 +200,7 @@ impl Queue {
                     taken += 1;
                     let result = Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
                     if let Some(slot) = self.take(number) {
-                        refused(Returned { slot, result });
+                        refused(Returned { slot, was_sent: false, result });
                     }
                 }
             }
@@ -220,16 +223,17 @@ impl Queue {
         if self.in_flight() == 0 && !(is_watched && self.is_counted) {
             return;
         }
-        // Before the rings are looked at, so that a completion after that look is counted again.
-        if is_watched && std::mem::take(&mut self.is_counted) {
-            let _ = rustix::io::read(&self.event, &mut [0; 8]);
+        // Before the rings are looked at, so that a completion after that look is counted again. The
+        // kernel stores a completion before it counts it, so there may be nothing to read yet.
+        if is_watched && self.is_counted && rustix::io::read(&self.event, &mut [0; 8]).is_ok() {
+            self.is_counted = false;
         }
         let Queue { aio, ring, slots, free, is_counted, .. } = self;
         let mut end = |number: u64, result| {
             *is_counted = true;
             if let Some(slot) = slots.get_mut(number as usize).and_then(Option::take) {
                 free.push(number as u32);
-                returned(Returned { slot, result });
+                returned(Returned { slot, was_sent: true, result });
             }
         };
         aio.reap(|ended| end(ended.number, ended.result));
@@ -318,6 +322,25 @@ mod tests {
             assert_eq!((done.result, queue.copies), (Ok(1024), copies));
         }
         assert_eq!((&aligned[..], &back[1..]), (&there[..], &there[..]));
+    }
+
+    #[test]
+    fn memory_in_more_pieces_than_the_kernel_takes_is_copied() {
+        let file = tempfile::tempfile().unwrap();
+        let mut queue = Queue::new(file.try_clone().unwrap().into(), 1, 512).map_err(|_| ()).unwrap();
+        let mut memory = IoBuf::zeroed(1500 * 512);
+        memory.chunks_mut(512).enumerate().for_each(|(n, piece)| piece.fill(n as u8));
+        let base = memory.as_mut_ptr();
+        let pieces: Vec<Segment> = (0..1500).map(|n| Segment::new(base.wrapping_add(n * 512), 512)).collect();
+        // SAFETY: list and memory outlive the completion.
+        let data = unsafe { Data::many(&raw const *pieces) };
+        let write = Command { data, ..Command::new(Op::Write, Sector(0), 1500) };
+        queue.add(&write, Context::token(1));
+        let [written] = all(&mut queue, 1).try_into().ok().unwrap();
+        assert_eq!((written.result, queue.copies), (Ok(1500 * 512), 1));
+        let mut there = vec![0; 1500 * 512];
+        file.read_exact_at(&mut there, 0).unwrap();
+        assert!(there[..] == memory[..]);
     }
 
     #[test]

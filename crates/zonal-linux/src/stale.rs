@@ -62,6 +62,9 @@ pub enum HealError {
     /// The pointers have changed in the meantime.
     #[error("{0}; the pointers have changed since, because another program writes the zone")]
     Moving(Stale),
+    /// Writes are on their way to the drive, and may be why the kernel's pointer is ahead.
+    #[error("{0}; writes are on their way to the drive, possibly to this zone, so that nothing is tried")]
+    Busy(Stale),
     /// The drive has accepted the write.
     #[error("{0}, where the drive has accepted a block of zeroes, because another program writes the zone")]
     Accepted(Stale),
@@ -180,19 +183,27 @@ pub fn report_all(file: &File, sectors: u64, source: Source) -> io::Result<Vec<R
 }
 
 /// Sets the kernel's pointer of a stale zone to the drive's. `file` is open for writing and direct
-/// I/O, `block` is the unit of writes in bytes, and nobody else writes the zone.
+/// I/O, `directory` is that of the device in `sysfs`, and `block` the unit of writes in bytes.
+///
+/// The kernel's pointer of a zone that is being written is ahead of the drive's, too. So a pointer
+/// that is ahead is left alone while any write is on its way to the drive.
 ///
 /// # Errors
 /// [`HealError`].
 pub fn heal(
     file: &File,
     table: &KernelTable,
+    directory: &Path,
     zone_sectors: u64,
     stale: Stale,
     block: u32,
 ) -> Result<(), HealError> {
     let start = u64::from(stale.zone) * zone_sectors;
-    // The write below is harmless only while the pointers differ, so both are asked for again.
+    if stale.kernel > stale.drive && !has_no_writes(directory) {
+        return Err(HealError::Busy(stale));
+    }
+    // The write below is harmless only while the pointers differ, so both are asked for again. A
+    // write that began in the meantime has moved the kernel's.
     match table.stale_zone(file, stale.zone, start)? {
         None => return Ok(()),
         Some(found) if found != stale => return Err(HealError::Moving(found)),
@@ -211,6 +222,13 @@ pub fn heal(
     }
 }
 
+/// True if the kernel has no write in flight on the device.
+fn has_no_writes(directory: &Path) -> bool {
+    // The second number counts writes.
+    let counts = fs::read_to_string(directory.join("inflight")).unwrap_or_default();
+    counts.split_ascii_whitespace().nth(1) == Some("0")
+}
+
 /// Sets the kernel's pointers of stale zones of the block device at `path` right. Nobody else may
 /// write the zones.
 ///
@@ -222,5 +240,7 @@ pub fn heal_device(path: &Path, facts: &crate::sysfs::Facts, stale: &[Stale]) ->
     options.read(true).write(true).custom_flags((OFlags::DIRECT | OFlags::EXCL).bits() as i32);
     let file = options.open(path)?;
     let table = KernelTable::of(&file, &facts.name);
-    stale.iter().try_for_each(|zone| heal(&file, &table, facts.zone_sectors, *zone, facts.write_unit))
+    stale.iter().try_for_each(|zone| {
+        heal(&file, &table, &facts.directory, facts.zone_sectors, *zone, facts.write_unit)
+    })
 }

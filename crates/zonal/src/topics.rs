@@ -308,7 +308,8 @@ be cannot be read, they say so, change nothing, and exit with 4. --yes overwrite
   mkfs       always; also if a zone contains data
   fio        the engine; the job option is yes=1
 
-On a block device of this machine, all of them also refuse data of unknown origin: a sequential zone that is not empty.
+On a block device of this machine, all of them also refuse data of unknown origin: a sequential zone that is not empty,
+or a conventional one, among the first 16, that does not begin with zeroes.
 On other drives only calibrate and mkfs do, for example data of an encrypted drive opened without crypt:; the others
 overwrite it. Devices in memory (null, ram, sim) start empty and are not checked. Only the beginning of a
 device is checked: of the range with linear, of the first device with concat. A drive that is mounted or open in another

@@ -67,6 +67,14 @@ tell "report.lines $(wc -l </tmp/ours)"
 tell "report.same $(result cmp /tmp/ours /tmp/theirs)"
 tell "guard $($zonal reset blk:/dev/nullb0 --all 2>&1 | sed 's/^zonal: //')"
 
+for n in $(seq 24); do
+    { $zonal info blk:/dev/nullb0 >/dev/null 2>&1 && echo ok; } >"/tmp/reader.$n" &
+    readers="${readers:-} $!"
+done
+# shellcheck disable=SC2086 # words
+wait $readers
+tell "readers $(cat /tmp/reader.* | grep -c ok)"
+
 # Refusals: a partition, an ordinary disk, a mounted one, one that is open.
 tell "refused.ordinary $($zonal info blk:/dev/vda 2>&1 | grep -o 'is not host-managed.*none')"
 exec 9<>/dev/nullb0
@@ -109,7 +117,25 @@ timeout 60 $zonal bench --yes --device "blk:$disk" --name=j --rw=write --bs=4k -
 shows "stale.writer $(grep -c 'the kernel has been told' /tmp/told) $(pointer)"
 dd if=/dev/zero of="$disk" bs=4k count=1 seek=$((start / 8 + 3)) oflag=direct 2>/dev/null && tell "stale.cured ok"
 
-# A file system, and its end by a pulled drive.
+# A write of another program that the drive answers after 6 s: its zone only looks stale.
+scsi=/sys/bus/pseudo/drivers/scsi_debug
+echo 6 >"/sys/block/${disk#/dev/}/device/timeout"
+start=$((24 << 11))
+head -c 16384 /dev/urandom >/tmp/other
+echo 4 >$scsi/opts
+echo 1 >$scsi/every_nth
+dd if=/tmp/other of="$disk" bs=16k count=1 seek=$((start * 512))B oflag=direct,seek_bytes 2>/dev/null &
+other=$!
+sleep 0.3
+echo 0 >$scsi/every_nth
+echo 0 >$scsi/opts
+timeout 60 $zonal bench --yes --device "blk:$disk" --name=j --rw=write --bs=4k --size=4k --offset=0 >/tmp/said 2>&1
+tell "busy.accepted $(grep -c 'has accepted' /tmp/said)"
+wait $other
+tell "busy.status $?"
+tell "busy.pointer $(blkzone report -o $start -c 1 "$disk" | grep -o 'wptr 0x[0-9a-f]*')"
+
+# A file system on a drive.
 null 4 size=256 zone_size=8 zone_nr_conv=4
 tell "files.format $(result $zonal mkfs --yes blk:/dev/nullb4)"
 head -c 3000000 /dev/urandom >/tmp/data

@@ -245,7 +245,7 @@ pub(super) fn stack(name: &str, pieces: &mut [LinearPiece]) -> Result<DeviceInfo
         open_max: if open_max == 0 { active_max } else { open_max },
         active_max,
         command_sectors_max: whole_blocks(least(|i| i.command_sectors_max)).max(block_sectors),
-        label: one.label.clone().filter(|_| pieces.len() == 1),
+        label: infos().filter_map(|i| i.label.clone()).reduce(|all, label| format!("{all}, {label}")),
         memory_align: infos().map(|i| i.memory_align).max().unwrap_or(1),
         append_sectors_max: whole_blocks(least(|i| i.append_sectors_max)),
         write_zeroes_sectors_max: whole_blocks(least(|i| i.write_zeroes_sectors_max)),

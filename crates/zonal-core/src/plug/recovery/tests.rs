@@ -97,6 +97,7 @@ fn every_error_of_a_device_is_of_one_class() {
             ("out-of-range", "final"),
             ("read-only", "final"),
             ("sequential", "final"),
+            ("stale", "final"),
             ("timed-out", "unknown"),
             ("too-many-active", "resource"),
             ("too-many-open", "resource"),
