@@ -123,6 +123,17 @@ impl Guest {
         self
     }
 
+    /// Runs a script that resets the machine.
+    ///
+    /// # Panics
+    /// If the guest ends in another way.
+    pub fn is_reset(mut self) {
+        let Output { status, stdout, stderr } = self.run.output().expect("the script runs");
+        let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        // The guest ended without a status.
+        assert_eq!(status.code(), Some(125), "scripts/guest.sh: {status}\n{err}{out}");
+    }
+
     /// Runs the script and returns its output lines.
     ///
     /// # Panics

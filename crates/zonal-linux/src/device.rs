@@ -228,7 +228,13 @@ impl Shared {
                 if !geometry.contains(sector, Sectors(sectors.into())) {
                     return Err(DeviceError::OutOfRange);
                 }
-                let left = geometry.size_of(geometry.zone_of(sector)) - geometry.offset_of(sector);
+                let zone = geometry.zone_of(sector);
+                // The kernel may split a write that is too long, and write its beginning.
+                let end = match command.op {
+                    Op::Write => geometry.capacity_of(zone),
+                    _ => geometry.size_of(zone),
+                };
+                let left = end.saturating_sub(geometry.offset_of(sector));
                 if sectors > left { Err(ZoneError::Boundary.into()) } else { Ok(()) }
             }
             Op::Report => match sector.0 < geometry.sectors().0 {

@@ -3,7 +3,10 @@
 
 use crate::differences;
 use std::path::Path;
+use tempfile::TempDir;
 use zonal_check::guest::{self, Guest};
+use zonal_check::program;
+use zonal_check::program::served::Served;
 
 /// Lines that older kernels do not have.
 const NEWER: [&str; 6] =
@@ -68,12 +71,68 @@ const FOUND: &[(&str, &str)] = &[
 
 #[test]
 fn block_devices_are_drives() {
-    let share = guest::share_with_program();
-    std::fs::copy(Path::new(env!("CARGO_BIN_EXE_conformance")), share.path().join("conformance")).unwrap();
+    let share = share();
     let lines = Guest::script("blk.sh", 300).share(share.path()).lines();
     let is_older = std::env::var_os("ZONAL_GUEST_LINUX").is_some();
     let is_there = |key: &str| lines.iter().any(|line| line.split(' ').next() == Some(key));
     let expected = FOUND.iter().filter(|(key, _)| !is_older || !NEWER.contains(key) || is_there(key));
     let found = differences(&lines, &expected.copied().collect::<Vec<_>>());
     assert!(found.is_empty(), "on block devices:\n{}", found.join("\n"));
+}
+
+/// Directory to share, with the program and the conformance kit.
+fn share() -> TempDir {
+    let share = guest::share_with_program();
+    let kit = Path::new(env!("CARGO_BIN_EXE_conformance"));
+    std::fs::copy(kit, share.path().join("conformance")).unwrap();
+    share
+}
+
+/// Identity of the SCSI disk, which is its serial number.
+const UUID: &str = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+
+const SHAPE: &str = "--size 256M --zone-size 8M --zone-capacity 6M --zone-nr-conv 4 --zone-max-open 8";
+
+#[test]
+#[ignore = "a minute"]
+fn drives_of_other_drivers_conform() {
+    let (dir, share) = (tempfile::tempdir().unwrap(), share());
+    program::run(dir.path(), &format!("create scsi {SHAPE} --uuid {UUID}")).done();
+    program::run(dir.path(), "create tcp --size 128M --zone-size 8M --zone-max-open 4").done();
+    let socket = dir.path().join("socket");
+    let scsi = guest::scsi_disk(dir.path(), "scsi", &socket);
+    let tcp = Served::start(dir.path(), "tcp");
+    let guest = Guest::script("blk_others.sh", 600).share(share.path()).scsi_disks(1024, &[&socket]);
+    let guest = guest
+        .qemu_drive("128M,zoned.zone_size=8M,zoned.zone_capacity=6M,zoned.max_open=4,zoned.max_active=6");
+    let guest = guest.set("SCSI", UUID.replace('-', "")).set("PORT", tcp.address.port()).set("NQN", &tcp.nqn);
+    let found = differences(&guest.lines(), OTHERS);
+    assert!(found.is_empty(), "on block devices:\n{}", found.join("\n"));
+    assert_eq!((scsi.terminate(), tcp.terminate()), (Some(0), Some(0)));
+}
+
+/// Expected lines of `blk_others.sh`.
+const OTHERS: &[(&str, &str)] =
+    &[("qemu", "zns kept 13"), ("scsi", "zbc kept 13"), ("tcp", "zns kept 13"), ("ublk", "zbc kept 13")];
+
+/// Number of files that are synced before the guest is reset.
+const FILES: usize = 40;
+
+#[test]
+#[ignore = "a minute"]
+fn synced_files_survive_a_reset_of_the_machine() {
+    let (dir, share) = (tempfile::tempdir().unwrap(), guest::share_with_program());
+    program::run(dir.path(), &format!("create d {SHAPE} --uuid {UUID}")).done();
+    let socket = dir.path().join("socket");
+    let served = guest::scsi_disk(dir.path(), "d", &socket);
+    let guest = |stage| {
+        let guest = Guest::script("blk_cut.sh", 300).share(share.path()).scsi_disks(1024, &[&socket]);
+        guest.set("SCSI", UUID.replace('-', "")).set("FILES", FILES).set("STAGE", stage)
+    };
+    guest("write").is_reset();
+    let files = FILES.to_string();
+    let expected = [("fsck", "ok"), ("compared", "ok"), ("files", files.as_str())];
+    let found = differences(&guest("check").lines(), &expected);
+    assert!(found.is_empty(), "after the reset:\n{}", found.join("\n"));
+    assert_eq!(served.terminate(), Some(0));
 }
