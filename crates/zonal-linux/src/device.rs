@@ -441,8 +441,10 @@ impl Shared {
                 };
             }
         };
-        // Only a write at the drive's own pointer is refused because of the kernel's.
-        if zone.written() != Some(write.sector.0 - start) || !matches!(zone.condition, 1..=4) {
+        // Only a write at the drive's own pointer is refused because of the kernel's, and not for lack of
+        // open or active zones.
+        let is_refusal = !matches!(error, DeviceError::Zone(_));
+        if !is_refusal || zone.written() != Some(write.sector.0 - start) || !matches!(zone.condition, 1..=4) {
             self.refusals.lock().remove(&start);
             return error;
         }

@@ -98,7 +98,6 @@ fn commands_of_other_programs_work_or_name_the_one_that_does() {
         ("rmdir d x", "`zonal rm -r`"),
         ("chmod d x", "`zonal mount DEVICE DIR`"),
         ("fio x", "`zonal bench`"),
-        ("list d", "`zonal report`"),
     ] {
         let error = refused(dir.path(), line, USAGE);
         assert!(error.contains("no such command; ") && error.contains(instead), "{error}");

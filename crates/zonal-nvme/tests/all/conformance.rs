@@ -464,6 +464,7 @@ fn h68_every_error_has_one_status_and_those_of_zones_are_final() {
         (DeviceError::TimedOut, 0x4006, 0x4006),
         (DeviceError::Gone, 0x4082, 0x4082),
         (DeviceError::OpenedForReading, 0x4020, 0x4020),
+        (DeviceError::Stale, 0x4280, 0x4280),
     ];
     let numbers = |error| [false, true].map(|is_read| Status::of_device(error, is_read).number());
     for (error, of_write, of_read) in devices {
