@@ -1,4 +1,4 @@
-//! Runs the conformance kit of devices on a device by its name: conformance DEVICE [any] [STEPS].
+//! Runs the conformance kit of devices on a device by its name: `conformance DEVICE [any] [STEPS]`.
 //!
 //! With `any`, a refused command may fail with any error, and the device may count its resources
 //! otherwise than the standard. The device is erased. Exits with 1 if it violates the contract.
