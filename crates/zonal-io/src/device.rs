@@ -140,6 +140,20 @@ impl DeviceInfo {
     }
 }
 
+impl DeviceInfo {
+    /// Answer to a command of a device that is opened for reading, if the command does not go to the
+    /// device: a flush has nothing to make durable, and all that would change the device fail.
+    #[inline]
+    pub fn answer_to_reader(&self, op: Op) -> Option<CommandResult> {
+        match op {
+            _ if !self.read_only => None,
+            Op::Read | Op::Verify | Op::Report => None,
+            Op::Flush => Some(Ok(Output::Done)),
+            _ => Some(Err(DeviceError::OpenedForReading)),
+        }
+    }
+}
+
 /// Processor time of a host per command. 0 by default, since in real time the host's own time
 /// applies.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]

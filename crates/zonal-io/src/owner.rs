@@ -138,15 +138,6 @@ pub fn find(device: &dyn Device) -> Option<Owner> {
     found.or(places.unreadable)
 }
 
-/// Owner of data that begins with `head`, the first 16 KiB of a drive or of its second zone. Missing
-/// bytes count as zeroes.
-pub fn of_head(head: &[u8]) -> Option<Owner> {
-    let mut padded = vec![0; HEAD];
-    let len = head.len().min(HEAD);
-    padded[..len].copy_from_slice(&head[..len]);
-    owner_of(&padded)
-}
-
 /// Places of superblocks on a drive.
 struct Places<'d> {
     device: &'d dyn Device,
@@ -342,7 +333,6 @@ mod tests {
         for (pieces, expected) in cases {
             assert_eq!(said(pieces).as_deref(), expected, "{pieces:?}");
         }
-        assert_eq!(of_head(b"XFSB"), Some(Owner::FileSystem("XFS")), "a short head");
         let boot_sector: Pieces<'_> = &[(440, &[0x6E; 70]), signature];
         assert_eq!(said(boot_sector), None);
     }

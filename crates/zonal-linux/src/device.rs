@@ -16,29 +16,24 @@
 use crate::errors::{self, Seen};
 use crate::ioctl::{self, Action, Source};
 use crate::queue::{Queue, Returned, Slot};
+use crate::say;
 use crate::stale::{self, HealError, KernelTable, Stale};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use zonal_core::{DeviceError, Nanos, Op, Personality, Sector, Sectors, ZoneError, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, Op, Personality, Sector, ZoneError, ZoneIndex};
 use zonal_io::changes::{Changes, Notices};
 use zonal_io::device::{
     Command, CommandResult, Completed, Context, Device, DeviceInfo, Insight, Output, Submitted, Wakeups,
 };
+use zonal_io::emulated::check::{self, Payload};
 use zonal_io::helpers::Jobs;
 use zonal_io::threads;
-
-/// Prints a message. Unlike `eprintln`, it does not panic if standard error is closed.
-macro_rules! say {
-    ($($part:tt)*) => {{
-        let _ = writeln!(io::stderr(), $($part)*);
-    }};
-}
 
 /// Number of helper threads. A finish of a large zone takes a second, and others must not wait for
 /// it.
@@ -164,11 +159,6 @@ impl BlockDevice {
         }
         Ok(device)
     }
-
-    /// Number of zones whose stale pointer was set right since the device was opened.
-    pub fn healed(&self) -> u64 {
-        self.shared.healed.load(Ordering::Relaxed)
-    }
 }
 
 impl Drop for BlockDevice {
@@ -191,7 +181,7 @@ impl Shared {
     /// Marks the device as gone.
     fn lose(&self) {
         if !self.is_gone.swap(true, Ordering::AcqRel) {
-            say!("zonal: {}: the drive is gone", self.info.name);
+            say(&self.info.name, "the drive is gone");
             self.notices.note(|changes| changes.gone = true);
             self.wakeups.ring_all();
         }
@@ -202,12 +192,8 @@ impl Shared {
         if self.is_gone() {
             return Some(Err(DeviceError::Gone));
         }
-        if self.info.read_only {
-            match command.op {
-                Op::Read | Op::Report => {}
-                Op::Flush => return Some(Ok(Output::Done)),
-                _ => return Some(Err(DeviceError::OpenedForReading)),
-            }
+        if let Some(result) = self.info.answer_to_reader(command.op) {
+            return Some(result);
         }
         self.check(command).err().map(Err)
     }
@@ -215,45 +201,28 @@ impl Shared {
     /// Refuses what the kernel would fail with an error that means something else.
     fn check(&self, command: &Command) -> Result<(), DeviceError> {
         let geometry = &self.info.geometry;
-        let Command { sector, sectors, .. } = *command;
         match command.op {
-            Op::Read | Op::Write => {
-                let misaligned = (sector.0 | u64::from(sectors)) & u64::from(self.info.block_sectors - 1);
-                if sectors == 0 || sectors > self.info.command_sectors_max || misaligned != 0 {
-                    return Err(DeviceError::InvalidField);
-                }
-                if command.data.len() as u64 != u64::from(sectors) * zonal_core::SECTOR_BYTES {
-                    return Err(DeviceError::InvalidField);
-                }
-                if !geometry.contains(sector, Sectors(sectors.into())) {
-                    return Err(DeviceError::OutOfRange);
-                }
-                let zone = geometry.zone_of(sector);
-                // The kernel may split a write that is too long, and write its beginning.
-                let end = match command.op {
-                    Op::Write => geometry.capacity_of(zone),
-                    _ => geometry.size_of(zone),
-                };
-                let left = end.saturating_sub(geometry.offset_of(sector));
-                if sectors > left { Err(ZoneError::Boundary.into()) } else { Ok(()) }
+            Op::Read => {
+                let (zone, offset) = check::locate_read(&self.info, command, Payload::Needed)?;
+                Ok(check::fits_zone(geometry, zone, offset, command.sectors)?)
             }
-            Op::Report => match sector.0 < geometry.sectors().0 {
-                true => Ok(()),
-                false => Err(DeviceError::OutOfRange),
-            },
+            Op::Write => {
+                let (zone, offset) = check::locate_write(&self.info, command, Payload::Needed)?;
+                // The kernel may split a write that is too long, and write its beginning.
+                match offset.saturating_add(command.sectors) <= geometry.capacity_of(zone) {
+                    true => Ok(()),
+                    false => Err(ZoneError::Boundary.into()),
+                }
+            }
+            Op::Report if command.sector.0 >= geometry.sectors().0 => Err(DeviceError::OutOfRange),
             Op::ZoneReset | Op::ZoneOpen | Op::ZoneClose | Op::ZoneFinish => {
-                if sector.0 >= geometry.sectors().0 {
-                    return Err(DeviceError::OutOfRange);
-                }
-                if geometry.offset_of(sector) != 0 {
-                    return Err(DeviceError::InvalidField);
-                }
-                match geometry.is_conventional(geometry.zone_of(sector)) {
+                let (zone, _) = check::locate_action(&self.info, command)?;
+                match geometry.is_conventional(zone) {
                     true => Err(ZoneError::Conventional.into()),
                     false => Ok(()),
                 }
             }
-            Op::Flush | Op::ResetAll => Ok(()),
+            Op::Report | Op::Flush | Op::ResetAll => Ok(()),
             Op::Append | Op::WriteZeroes | Op::Verify | Op::Discard | Op::ZoneOffline => {
                 Err(DeviceError::Unsupported)
             }
@@ -327,17 +296,16 @@ impl Shared {
     fn watch(&self, now: Nanos, number: usize, state: &mut State, has_moved: bool) {
         if has_moved || state.queue.in_flight() == 0 {
             if std::mem::take(&mut state.stands_still) {
-                say!("zonal: {}: queue {number} moves again", self.info.name);
+                say(&self.info.name, format_args!("queue {number} moves again"));
             }
             state.moved_at = now;
         } else if now.0.saturating_sub(state.moved_at.0) > STANDSTILL && !state.stands_still {
             state.stands_still = true;
-            say!(
-                "zonal: {}: queue {number} has {} commands at the kernel and no answer for 30 s; its messages about {} may tell why: dmesg",
-                self.info.name,
-                state.queue.in_flight(),
-                self.name
+            let (waiting, name) = (state.queue.in_flight(), &self.name);
+            let text = format_args!(
+                "queue {number} has {waiting} commands at the kernel and no answer for 30 s; its messages about {name} may tell why: dmesg"
             );
+            say(&self.info.name, text);
         }
     }
 }
@@ -458,13 +426,13 @@ impl Shared {
             return error;
         }
         if let KernelTable::Hidden(_) = self.table {
-            say!(
-                "zonal: {}: the zone at sector {start} has refused {refusals} writes at its own write pointer, sector {}. \
+            let text = format_args!(
+                "the zone at sector {start} has refused {refusals} writes at its own write pointer, sector {}. \
                  Either the medium is bad there, or the kernel's write pointer is stale, which this kernel does not show; \
                  if writes succeed after the drive's driver was unbound and bound, it was stale",
-                self.info.name,
                 write.sector.0
             );
+            say(&self.info.name, text);
         }
         let index = self.info.geometry.zone_of(write.sector).0;
         match self.table.stale_zone(&self.file, index, start) {
@@ -506,8 +474,11 @@ impl Shared {
         match healed {
             None => error,
             Some(Ok(())) => {
-                self.healed.fetch_add(1, Ordering::Relaxed);
-                say!("zonal: {}: {stale}; the kernel has been told", self.info.name);
+                let healed = self.healed.fetch_add(1, Ordering::Relaxed) + 1;
+                let text = format_args!(
+                    "{stale}; the kernel has been told, {healed} times since the drive was opened"
+                );
+                say(&self.info.name, text);
                 self.notices.note(|changes| changes.add_zone(ZoneIndex(stale.zone)));
                 self.wakeups.ring_all();
                 error
@@ -515,7 +486,7 @@ impl Shared {
             // Tried again after the next failure.
             Some(Err(HealError::Busy(_) | HealError::Moving(_))) => error,
             Some(Err(failed)) => {
-                say!("zonal: {}: {failed}", self.info.name);
+                say(&self.info.name, failed);
                 DeviceError::Stale
             }
         }

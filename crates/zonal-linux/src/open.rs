@@ -4,12 +4,13 @@ use crate::device::{BlockDevice, Parts};
 use crate::doctor::{Uses, gather::zones_built};
 use crate::ioctl::{self, Reported, Source};
 use crate::queue::{Queue, QueueError};
+use crate::say;
 use crate::stale::{self, HealError, KernelTable};
 use crate::sysfs::{Facts, FactsError, Transport, Zoned};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -351,18 +352,13 @@ fn heal(file: &File, name: &str, table: &KernelTable, facts: &Facts) {
             stale,
             facts.write_unit.max(facts.logical_block),
         ) {
-            Ok(()) => say(format_args!("{name}: {stale}; the kernel has been told")),
+            Ok(()) => say(name, format_args!("{stale}; the kernel has been told")),
             // After a failed write up to its end, the kernel may take a zone for full and accept
             // writes nevertheless.
             Err(HealError::Full(_)) => {}
-            Err(error) => say(format_args!("{name}: {error}")),
+            Err(error) => say(name, error),
         }
     }
-}
-
-/// Prints a message. Unlike `eprintln`, it does not panic if standard error is closed.
-fn say(text: std::fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "zonal: {text}");
 }
 
 /// Users of a block device that is held, in words.

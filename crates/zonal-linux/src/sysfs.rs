@@ -279,7 +279,12 @@ impl Facts {
 
 /// Value of an attribute without surrounding spaces; `None` if there is none.
 fn attribute(directory: &Path, key: &str) -> Option<String> {
-    let bytes = fs::read(directory.join(key)).ok()?;
+    text(&directory.join(key))
+}
+
+/// Text of a small file without surrounding spaces; `None` if it cannot be read.
+pub(crate) fn text(path: &Path) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
     // Drives pad their names, some with bytes that are not text.
     let text = String::from_utf8_lossy(&bytes);
     Some(text.trim_matches(|c: char| c.is_whitespace() || c == '\0').to_owned())

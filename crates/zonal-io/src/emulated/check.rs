@@ -1,4 +1,4 @@
-//! Checks of a command before its zone is consulted, in the same order for all emulated devices.
+//! Checks of a command before its zone is consulted, in the same order for all devices.
 //!
 //! Length, alignment and payload are checked first ([`DeviceError::InvalidField`]), then the range
 //! ([`DeviceError::OutOfRange`]), then everything that depends on the zone.
@@ -10,7 +10,7 @@ use zonal_core::{DeviceError, Geometry, Op, SECTOR_BYTES, Sectors, ZoneError, Zo
 
 /// Payload requirement of reads and writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Payload {
+pub enum Payload {
     /// The payload has to match the number of sectors, because the device keeps data.
     Needed,
     /// The device ignores the payload.
@@ -41,8 +41,11 @@ fn locate(
 }
 
 /// Zone and offset of a read.
+///
+/// # Errors
+/// The reason why the command is refused.
 #[inline]
-pub(crate) fn locate_read(
+pub fn locate_read(
     info: &DeviceInfo,
     command: &Command,
     payload: Payload,
@@ -67,18 +70,21 @@ pub(crate) fn locate_discard(info: &DeviceInfo, command: &Command) -> Result<(Zo
 }
 
 /// Zone and action of a zone command.
-pub(crate) fn locate_action(
-    info: &DeviceInfo,
-    command: &Command,
-) -> Result<(ZoneIndex, ZoneAction), DeviceError> {
+///
+/// # Errors
+/// The reason why the command is refused.
+pub fn locate_action(info: &DeviceInfo, command: &Command) -> Result<(ZoneIndex, ZoneAction), DeviceError> {
     let action = ZoneAction::of(command.op).filter(|action| action.is_in(info.personality));
     let action = action.ok_or(DeviceError::Unsupported)?;
     Ok((locate_zone(&info.geometry, command)?, action))
 }
 
 /// Zone and offset of a write, with or without payload.
+///
+/// # Errors
+/// The reason why the command is refused.
 #[inline]
-pub(crate) fn locate_write(
+pub fn locate_write(
     info: &DeviceInfo,
     command: &Command,
     payload: Payload,
@@ -119,13 +125,11 @@ fn locate_zone(geometry: &Geometry, command: &Command) -> Result<ZoneIndex, Devi
 }
 
 /// Checks that a read, or a write to a conventional zone, does not cross into the next zone.
+///
+/// # Errors
+/// [`ZoneError::Boundary`].
 #[inline]
-pub(crate) fn fits_zone(
-    geometry: &Geometry,
-    zone: ZoneIndex,
-    offset: u32,
-    sectors: u32,
-) -> Result<(), ZoneError> {
+pub fn fits_zone(geometry: &Geometry, zone: ZoneIndex, offset: u32, sectors: u32) -> Result<(), ZoneError> {
     let left = geometry.size_of(zone) - offset;
     if sectors <= left { Ok(()) } else { Err(ZoneError::Boundary) }
 }

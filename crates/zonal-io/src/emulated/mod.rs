@@ -15,7 +15,7 @@
 //!   compare with.
 
 mod bandwidth;
-pub(crate) mod check;
+pub mod check;
 mod completion;
 mod device;
 mod elsewhere;

@@ -3,7 +3,7 @@
 
 use crate::badblocks::BadRange;
 use crate::changes::{Changes, ZoneSetting};
-use crate::device::{Command, Completed, Context, Device, DeviceInfo, Insight, OpenMode, Output, Submitted};
+use crate::device::{Command, Completed, Context, Device, DeviceInfo, Insight, OpenMode, Submitted};
 use crate::emulated::Zones;
 use crate::image::backing::Backing;
 use crate::image::engine::{Engine, Inline};
@@ -16,7 +16,7 @@ use crate::sync::Arc;
 use crate::threads;
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
-use zonal_core::{DeviceError, Nanos, Op, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, ZoneIndex};
 
 /// Options for opening an image. Names follow the Linux null block device where possible.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -260,13 +260,8 @@ impl Device for ImageDevice {
         command: &Command,
         context: &mut Option<Context>,
     ) -> Submitted {
-        if self.info().read_only {
-            match command.op {
-                Op::Read | Op::Verify | Op::Report => {}
-                // Nothing to make durable.
-                Op::Flush => return Submitted::Done(Ok(Output::Done)),
-                _ => return Submitted::Done(Err(DeviceError::OpenedForReading)),
-            }
+        if let Some(result) = self.info().answer_to_reader(command.op) {
+            return Submitted::Done(result);
         }
         let inline = if self.workers.is_empty() { Inline::Yes } else { Inline::No };
         self.engine.submit(now, queue, command, context, inline)

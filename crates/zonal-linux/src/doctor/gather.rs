@@ -2,23 +2,17 @@
 
 use super::log::{Log, LogLine, Names};
 use super::{Access, CacheType, Evidence, KernelVersion, Machine, Module, Pointers, SgOnly, Uses};
-use crate::ioctl::{self, Reported, Source};
+use crate::ioctl::Source;
 use crate::stale::{KernelTable, report_all};
-use crate::sysfs::{Facts, FactsError, Zoned};
+use crate::sysfs::{Facts, FactsError, Zoned, text};
+use crate::{BlkOptions, BlockDevice};
 use io_uring::IoUring;
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use zonal_io::buffer::IoBuf;
 use zonal_io::owner::{self, Owner};
-
-/// Unit of reads, and of superblocks.
-const BLOCK: u32 = 4096;
-
-/// Bytes at the beginning of a drive with superblocks.
-const HEAD: u64 = 4 * BLOCK as u64;
 
 /// Longest record of `/dev/kmsg`.
 const RECORD_MAX: usize = 8192;
@@ -70,9 +64,10 @@ pub fn drive(path: &Path) -> Result<Evidence, FactsError> {
         }
     };
     if evidence.facts.zoned == Some(Zoned::HostManaged) && evidence.facts.partition_of.is_none() {
-        evidence.zones = zones_of(&file, &evidence.facts).map_err(|error| error.to_string());
-        if let Ok(zones) = &evidence.zones {
-            evidence.owner = owner_of(&file, zones);
+        evidence.zones =
+            report_all(&file, evidence.facts.sectors, Source::Drive).map_err(|error| error.to_string());
+        if evidence.zones.is_ok() {
+            evidence.owner = owner_of(path);
             evidence.pointers = pointers_of(&file, &evidence.facts);
         }
     }
@@ -98,11 +93,6 @@ pub fn machine() -> Machine {
             .map(|(name, feature)| Module { name, feature, available: is_available(name) })
             .to_vec(),
     }
-}
-
-/// Text of a small file without surrounding spaces; `None` if it cannot be read.
-fn text(path: &Path) -> Option<String> {
-    Some(String::from_utf8_lossy(&fs::read(path).ok()?).trim().to_owned())
 }
 
 /// Release of the kernel, as `uname -r` prints it.
@@ -205,44 +195,11 @@ fn read_log(mut log: impl Read, names: &Names) -> io::Result<Vec<LogLine>> {
     }
 }
 
-/// All zones, as the drive reports them.
-fn zones_of(file: &File, facts: &Facts) -> io::Result<Vec<Reported>> {
-    report_all(file, facts.sectors, Source::Drive)
-}
-
-/// Owner of the data at the beginning of the first two zones.
-fn owner_of(file: &File, zones: &[Reported]) -> Option<Owner> {
-    let mut head = Vec::new();
-    for at in (0..HEAD).step_by(BLOCK as usize) {
-        match block(file, zones.first()?, at) {
-            Ok(block) => head.extend(block),
-            Err(owner) => return Some(owner),
-        }
-    }
-    let logged = |head: &[u8]| {
-        // Only these alternate between two zones.
-        let owner = owner::of_head(head)?;
-        matches!(owner, Owner::Zonal { .. } | Owner::FileSystem("btrfs")).then_some(owner)
-    };
-    owner::of_head(&head).or_else(|| match block(file, zones.get(1)?, 0) {
-        Ok(block) => logged(&block),
-        Err(owner) => Some(owner),
-    })
-}
-
-/// Reads the block at byte `at` of a zone; zeroes if it was not written.
-fn block(file: &File, zone: &Reported, at: u64) -> Result<Vec<u8>, Owner> {
-    let is_conventional = zone.written().is_none() && zone.kind == 1;
-    let is_written =
-        is_conventional || zone.written().is_some_and(|sectors| sectors << 9 >= at + u64::from(BLOCK));
-    let mut read = IoBuf::zeroed(BLOCK);
-    if is_written {
-        file.read_exact_at(&mut read, (zone.start << 9) + at).map_err(|error| Owner::Unreadable {
-            sector: zonal_core::Sector(zone.start + (at >> 9)),
-            error: zonal_core::DeviceError::Os(ioctl::errno(&error).raw_os_error()),
-        })?;
-    }
-    Ok(read.to_vec())
+/// Owner of the data on a drive; `None` also if its zones are not supported.
+fn owner_of(path: &Path) -> Option<Owner> {
+    let options = BlkOptions::default().with_force(true);
+    let device = BlockDevice::open(path, &path.to_string_lossy(), &options).ok()?;
+    owner::find(&device)
 }
 
 /// Comparison of the kernel's write pointers with those of the drive.

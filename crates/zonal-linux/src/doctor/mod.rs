@@ -22,7 +22,7 @@ pub use finding::{Finding, Severity};
 pub use log::{Log, LogLine, Names};
 pub use machine::{Machine, Module, SgOnly, examine_machine};
 pub use text::Text;
-pub use uses::{Uses, conventional_zones};
+pub use uses::Uses;
 
 use crate::stale::Stale;
 use std::fmt;

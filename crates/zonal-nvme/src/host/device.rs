@@ -24,9 +24,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use zerocopy::FromBytes;
-use zonal_core::{DeviceError, Nanos, Op, ZoneIndex};
+use zonal_core::{DeviceError, Nanos, ZoneIndex};
 use zonal_io::changes::{Changes, Notices};
-use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, OpenMode, Output, Submitted};
+use zonal_io::device::{Command, Completed, Context, Device, DeviceInfo, OpenMode, Submitted};
 use zonal_io::news::Wakeups;
 
 /// Output of a queue that is sent without waiting for a poll.
@@ -216,12 +216,6 @@ impl Shared {
                 .collect(),
         }
     }
-
-    /// True if the device is open for reading only and `op` would modify it.
-    fn refuses(&self, op: Op) -> bool {
-        let only_looks = op.is_read() || matches!(op, Op::Report | Op::Flush);
-        self.info.read_only && !only_looks
-    }
 }
 
 impl Device for RemoteDevice {
@@ -240,11 +234,8 @@ impl Device for RemoteDevice {
         if shared.is_lost() {
             return Submitted::Done(Err(DeviceError::Gone));
         }
-        if shared.refuses(command.op) {
-            return Submitted::Done(Err(DeviceError::OpenedForReading));
-        }
-        if shared.info.read_only && command.op == Op::Flush {
-            return Submitted::Done(Ok(Output::Done));
+        if let Some(result) = shared.info.answer_to_reader(command.op) {
+            return Submitted::Done(result);
         }
         let (sqe, job) = match shared.namespace.start(command) {
             Start::Send(sqe, job) => (sqe, job),

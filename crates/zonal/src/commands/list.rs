@@ -12,7 +12,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use zonal_core::SECTOR_BYTES;
 use zonal_io::control::{self, Endpoint, VolumeFacts};
-use zonal_linux::doctor::{Uses, conventional_zones};
+use zonal_linux::doctor::Uses;
+use zonal_linux::ioctl::Source;
+use zonal_linux::stale;
 use zonal_linux::sysfs::Facts;
 
 /// List the zoned block devices of this machine, and the running processes of Zonal
@@ -60,7 +62,9 @@ const DRIVE_COLUMNS: [&str; 8] =
 impl Drive {
     fn of(facts: Facts) -> Drive {
         let path = Drive::path(&facts);
-        let conventional = File::open(path).ok().and_then(|file| conventional_zones(&file, &facts).ok());
+        let zones =
+            File::open(path).and_then(|file| stale::report_all(&file, facts.sectors, Source::Drive)).ok();
+        let conventional = zones.map(|zones| zones.iter().take_while(|zone| zone.kind == 1).count() as u32);
         Drive { uses: Uses::of(&facts), conventional, facts }
     }
 

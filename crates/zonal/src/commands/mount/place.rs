@@ -7,13 +7,14 @@ use anyhow::{Context, anyhow};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::borrow::Cow;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use zonal_fuse::mount::{IfBusy, unmount};
+use zonal_linux::mounts::mounts;
 
 /// Returns the absolute path of a directory to mount at. A killed mount there is cleared away.
 pub(super) fn prepare(dir: &Path) -> Result<PathBuf, Failure> {
@@ -127,48 +128,6 @@ pub(crate) fn elsewhere(device: u64) -> Option<PathBuf> {
 /// Type of the file systems of `zonal mount` in the kernel.
 const OWN_KIND: &[u8] = b"fuse.zonal";
 
-/// Mounted file system.
-struct Mount {
-    device: u64,
-    dir: PathBuf,
-    kind: Vec<u8>,
-}
-
-/// Mounts that this process sees; none if the kernel does not list them.
-fn mounts() -> Vec<Mount> {
-    let text = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    text.split(|byte| *byte == b'\n').filter_map(parse_mount).collect()
-}
-
-fn parse_mount(line: &[u8]) -> Option<Mount> {
-    let mut words = line.split(|byte| *byte == b' ');
-    let (major, minor) = std::str::from_utf8(words.nth(2)?).ok()?.split_once(':')?;
-    let device = rustix::fs::makedev(major.parse().ok()?, minor.parse().ok()?);
-    let dir = PathBuf::from(OsString::from_vec(without_escapes(words.nth(1)?)));
-    // The number of words before it varies.
-    let kind = words.skip_while(|word| *word != b"-").nth(1)?.to_vec();
-    Some(Mount { device, dir, kind })
-}
-
-/// Replaces escapes, three octal digits after a backslash, by their bytes.
-fn without_escapes(text: &[u8]) -> Vec<u8> {
-    let (mut plain, mut rest) = (Vec::new(), text);
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after
-            .get(..3)
-            .filter(|digits| *first == b'\\' && digits.iter().all(|d| (b'0'..b'8').contains(d)));
-        let (byte, after) = match digits {
-            Some(digits) => {
-                (digits.iter().fold(0u8, |byte, d| byte.wrapping_mul(8) + (d - b'0')), &after[3..])
-            }
-            None => (*first, after),
-        };
-        plain.push(byte);
-        rest = after;
-    }
-    plain
-}
-
 /// Returns the directory where the file system with this number can be unmounted: `dir`, or the one
 /// it was moved to.
 pub(super) fn now(device: u64, dir: &Path) -> Option<PathBuf> {
@@ -256,15 +215,5 @@ mod tests {
             assert!(said.starts_with(dir) && said.contains("the log in it, /srv/drives/log"), "{said}");
         }
         assert_eq!((refused("/srv/drive"), refused("/srv/drives/mnt")), (None, None));
-    }
-
-    #[test]
-    fn line_of_a_mount_is_read_with_escapes() {
-        let line =
-            b"36 35 98:7 / /mnt/a\\040b\\134\\012\xff rw,noatime shared:1 master:2 - fuse.zonal image:d rw";
-        let Mount { device, dir, kind } = parse_mount(line).unwrap();
-        assert_eq!((device, kind.as_slice()), (rustix::fs::makedev(98, 7), OWN_KIND));
-        assert_eq!(dir.into_os_string().into_vec(), b"/mnt/a b\\\n\xff");
-        assert!(parse_mount(b"36 35 x / /mnt - a b").is_none() && parse_mount(b"").is_none());
     }
 }
