@@ -105,6 +105,8 @@ enum Job {
     Command { queue: usize, command: Command, context: Context },
     /// A write that has failed, with its error.
     Failed { queue: usize, command: Command, context: Context, error: DeviceError },
+    /// A message of a thread that holds the lock of a queue. Standard error may take it late.
+    Say(String),
 }
 
 /// What [`BlockDevice::start`] needs.
@@ -181,7 +183,7 @@ impl Shared {
     /// Marks the device as gone.
     fn lose(&self) {
         if !self.is_gone.swap(true, Ordering::AcqRel) {
-            say(&self.info.name, "the drive is gone");
+            self.jobs.add(Job::Say("the drive is gone".into()));
             self.notices.note(|changes| changes.gone = true);
             self.wakeups.ring_all();
         }
@@ -296,16 +298,16 @@ impl Shared {
     fn watch(&self, now: Nanos, number: usize, state: &mut State, has_moved: bool) {
         if has_moved || state.queue.in_flight() == 0 {
             if std::mem::take(&mut state.stands_still) {
-                say(&self.info.name, format_args!("queue {number} moves again"));
+                self.jobs.add(Job::Say(format!("queue {number} moves again")));
             }
             state.moved_at = now;
         } else if now.0.saturating_sub(state.moved_at.0) > STANDSTILL && !state.stands_still {
             state.stands_still = true;
             let (waiting, name) = (state.queue.in_flight(), &self.name);
-            let text = format_args!(
+            let text = format!(
                 "queue {number} has {waiting} commands at the kernel and no answer for 30 s; its messages about {name} may tell why: dmesg"
             );
-            say(&self.info.name, text);
+            self.jobs.add(Job::Say(text));
         }
     }
 }
@@ -318,6 +320,10 @@ impl Shared {
                 Job::Command { queue, command, context } => (queue, context, self.run(&command)),
                 Job::Failed { queue, command, context, error } => {
                     (queue, context, Err(self.look_after(&command, error)))
+                }
+                Job::Say(text) => {
+                    say(&self.info.name, text);
+                    continue;
                 }
             };
             let mut state = self.queues[queue].state.lock();

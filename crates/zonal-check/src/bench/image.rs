@@ -96,7 +96,7 @@ fn sleep_below(writer: &Writer, depth: u64) {
 }
 
 /// 4 KiB writes and reads: at queue depth 1 with file I/O in `submit`, and at queue depth 16 with a
-/// helper thread.
+/// helper thread; reads also at queue depth 32.
 pub(super) fn against_fio(effort: Effort, report: &mut Report) {
     let files = Files::new(effort);
     // Rounds are short, and other load hits one side or the other, so there are many.
@@ -130,4 +130,15 @@ pub(super) fn against_fio(effort: Effort, report: &mut Report) {
             report.add(name, &format!("fio, {engine}"), &ratio, "x", Bound::AtLeast(least));
         }
     }
+    const DEPTH: u64 = 32;
+    let writer = RefCell::new(files.new_image(1));
+    files.image(&mut writer.borrow_mut(), DEPTH, Request::write);
+    let mut cases = [
+        Case::new("fio, reads", || files.fio("read", "io_uring", DEPTH)),
+        Case::new("image, reads", || files.image(&mut writer.borrow_mut(), DEPTH, Request::read)),
+    ];
+    let samples = interleave(rounds, &mut cases);
+    let ratio = samples[1].against(&samples[0], |image, fio| fio / image);
+    let name = format!("image: 4 KiB read, depth {DEPTH}, helper thread");
+    report.add(&name, "fio, io_uring", &ratio, "x", Bound::AtLeast(0.95));
 }

@@ -80,12 +80,35 @@ fn block_devices_are_drives() {
     assert!(found.is_empty(), "on block devices:\n{}", found.join("\n"));
 }
 
-/// Directory to share, with the program and the conformance kit.
+/// Directory to share, with the program and the programs of this crate.
 fn share() -> TempDir {
     let share = guest::share_with_program();
-    let kit = Path::new(env!("CARGO_BIN_EXE_conformance"));
-    std::fs::copy(kit, share.path().join("conformance")).unwrap();
+    for program in [env!("CARGO_BIN_EXE_conformance"), env!("CARGO_BIN_EXE_passthrough")] {
+        let program = Path::new(program);
+        std::fs::copy(program, share.path().join(program.file_name().unwrap())).unwrap();
+    }
     share
+}
+
+/// Changes of zones behind the kernel's back.
+const CHANGES: usize = 1000;
+
+#[test]
+#[ignore = "two minutes"]
+fn zones_changed_behind_the_kernel_are_reported_and_do_not_disturb_others() {
+    let share = share();
+    let lines = Guest::script("blk_passthrough.sh", 600).share(share.path()).set("CHANGES", CHANGES).lines();
+    let changes = CHANGES.to_string();
+    let expected = [
+        ("requests", "some"),
+        ("failed", "0"),
+        ("wrong", "0"),
+        ("changes", changes.as_str()),
+        ("unseen", "0"),
+        ("refused", "0"),
+    ];
+    let found = differences(&lines, &expected);
+    assert!(found.is_empty(), "after changes through sg:\n{}", found.join("\n"));
 }
 
 /// Identity of the SCSI disk, which is its serial number.

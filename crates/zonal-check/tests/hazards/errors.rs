@@ -167,6 +167,32 @@ fn h37_zone_reset_behind_the_volumes_back_is_found_when_asked_for() {
     }
 }
 
+#[test]
+fn h37_zone_changed_behind_the_volumes_back_is_found_in_a_report() {
+    for mode in PLUGGED {
+        let rig = Rig::new(script::info(), mode);
+        rig.write(1, 0, 16);
+        rig.settle();
+        let look = || {
+            let report = rig.submit(Request::report(rig.sector(0, 0), 4));
+            rig.settle();
+            assert!(rig.end(report).is_some());
+        };
+        look();
+        assert_eq!(rig.resyncs(), 0, "nothing has changed");
+        for (condition, written) in
+            [(ZoneCondition::Closed, 24), (ZoneCondition::Full, CAPACITY), (ZoneCondition::Empty, 0)]
+        {
+            rig.script.set_zone(1, condition, written);
+            look();
+            assert_eq!(rig.pointer(1), Some(written), "{condition:?}");
+        }
+        let write = rig.write(1, 0, 8);
+        rig.settle();
+        assert_eq!((rig.end(write), rig.resyncs()), (Some(DONE), 3));
+    }
+}
+
 /// Reports of a device are validated like all input.
 #[test]
 fn h37_report_that_cannot_be_is_no_answer() {

@@ -17,16 +17,22 @@
 //! several times before the volume looked may be back in its old condition. It is reported
 //! nevertheless, since an offline zone has lost its data.
 //!
+//! # Write pointers
+//! A zone at rest that was written, reset or finished past the volume is noticed in a caller's
+//! report. It is then reported once more like a zone that changed, and its plug adopts the pointer.
+//! This is no event.
+//!
 //! An [`Events`] that is not read keeps at most one event per zone, the last.
 
 use super::channel::TURN_MAX;
-use super::{Progress, Volume};
+use super::{Progress, Volume, WriteMode};
 use crate::changes::{Changed, Changes};
 use crate::device::{CommandResult, Output};
 use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Weak;
+use zonal_core::plug::ZoneClass;
 use zonal_core::{DeviceError, Nanos, ZoneCondition, ZoneDescriptor, ZoneIndex};
 
 /// Change of the device without a command of the volume's callers.
@@ -297,10 +303,13 @@ impl Volume {
         }
     }
 
-    /// Requests reports of zones that differ, in a caller's report, from their last known state.
+    /// Requests reports of zones that differ, in a caller's report, from what is known of them: worn
+    /// zones, and zones at rest that something else has written, reset or finished.
     pub(super) fn compare_report(&self, zones: &[ZoneDescriptor]) {
         let mut state = self.watch.state.lock();
-        let differs = |z: &&ZoneDescriptor| worn(z.condition) != state.told.get(&z.zone).copied();
+        let differs = |z: &&ZoneDescriptor| {
+            worn(z.condition) != state.told.get(&z.zone).copied() || self.is_elsewhere(z)
+        };
         let differing: Vec<ZoneIndex> = zones.iter().filter(differs).map(|z| z.zone).collect();
         if differing.is_empty() {
             return;
@@ -309,6 +318,23 @@ impl Volume {
         self.watch.has_to_ask.store(true, Ordering::Release);
         drop(state);
         self.alarm.ring();
+    }
+
+    /// True if no writes of the zone are in flight or waiting, and its pointer is not the one described. A
+    /// write may have been completed since the description, which then costs a report.
+    fn is_elsewhere(&self, described: &ZoneDescriptor) -> bool {
+        let geometry = &self.terms.info.geometry;
+        if described.zone.0 >= geometry.zones() || self.terms.policy.is(WriteMode::Direct) {
+            return false;
+        }
+        let written = match (described.condition, described.write_pointer) {
+            (ZoneCondition::Full, _) => Some(geometry.capacity_of(described.zone).into()),
+            (_, Some(pointer)) => pointer.0.checked_sub(described.start.0),
+            (_, None) => None,
+        };
+        let word = self.plugs.load(described.zone);
+        let is_tracked = word.class() == ZoneClass::Sequential;
+        is_tracked && word.is_idle() && written.is_some_and(|written| u64::from(word.pointer()) != written)
     }
 
     /// Handles an error that the device is gone.
