@@ -7,6 +7,8 @@ set -u
 export ZONAL_RUNTIME_DIR=/tmp/zonal-runtime
 mkdir -p $ZONAL_RUNTIME_DIR
 cd /tmp || exit 1
+# In memory: the guest's clock would count the time in which its pages are read.
+cp /share/zonal /tmp/zonal
 
 modprobe null_blk nr_devices=0
 directory=/sys/kernel/config/nullb/nullb0
@@ -17,8 +19,8 @@ done
 disk=/dev/nullb0
 echo none >/sys/block/nullb0/queue/scheduler
 
-writes="--rw=randwrite --zonemode=zbd --bs=4k --iodepth=16 --max_open_zones=8 --size=512M --io_size=64M"
-reads="--rw=randread --norandommap --bs=4k --iodepth=32 --size=512M --io_size=64M"
+writes="--rw=randwrite --zonemode=zbd --bs=4k --iodepth=16 --max_open_zones=8 --size=512M --io_size=512M"
+reads="--rw=randread --norandommap --bs=4k --iodepth=32 --size=512M --io_size=1G"
 
 # Microseconds an operation in the JSON of a run.
 cost() { jq -r '.jobs[0] | 1e6 / (.read.iops + .write.iops) | . * 100 | round / 100' "$1"; }
@@ -33,15 +35,16 @@ by_fio() {
 
 by_zonal() {
     blkzone reset $disk
-    /share/zonal bench --yes --device blk:$disk --json /tmp/zonal.json --write-mode per-zone --name=j "$@" >/tmp/said 2>&1
+    /tmp/zonal bench --yes --device blk:$disk --json /tmp/zonal.json --write-mode per-zone --name=j "$@" >/tmp/said 2>&1
     cost /tmp/zonal.json
 }
 
 # shellcheck disable=SC2086 # options
 {
     tell writes.fio "$(by_fio $writes)"
-    tell writes.zonal "$(by_zonal $writes)"
-    tell alone.zonal "$(by_zonal --rw=write --zonemode=zbd --bs=4k --iodepth=1 --size=512M --io_size=32M)"
+    tell writes.merged "$(by_zonal $writes)"
+    tell writes.unmerged "$(by_zonal $writes --no-merge)"
+    tell alone.zonal "$(by_zonal --rw=write --zonemode=zbd --bs=4k --iodepth=1 --size=512M --io_size=256M)"
     tell reads.fio "$(by_fio $reads)"
     tell reads.zonal "$(by_zonal $reads --read_beyond_wp=1)"
 }
