@@ -159,3 +159,145 @@ fn synced_files_survive_a_reset_of_the_machine() {
     assert!(found.is_empty(), "after the reset:\n{}", found.join("\n"));
     assert_eq!(served.terminate(), Some(0));
 }
+
+/// Expected lines of `blk_after.sh`. A number of writes above 100 is `some`.
+const AFTER: &[(&str, &str)] = &[
+    ("fio.5", "ok cl em fu oe oi, PASS"),
+    ("fio.7", "ok cl em fu oe oi, PASS"),
+    ("fio.8", "ok cl em fu oe oi, PASS"),
+    ("fio.15", "ok cl em fu oe oi, PASS"),
+    ("fio.16", "ok cl em fu oe oi, PASS"),
+    ("fio.28", "ok cl em fu oe oi, PASS"),
+    ("fio.46", "ok cl em fu oe oi, PASS"),
+    ("fio.59", "ok cl em fu oe oi, PASS"),
+    ("fio.66", "ok cl em fu oe oi, PASS"),
+    ("fio.68", "ok cl em fu oe oi, PASS"),
+    ("fio.72", "ok cl em fu oe oi, PASS"),
+    ("fio.73", "ok cl em fu oe oi, PASS"),
+    ("btrfs.left", "ok cl em fu oe oi"),
+    ("btrfs.make", "ok"),
+    ("btrfs.mount", "ok"),
+    ("btrfs.write", "ok"),
+    ("btrfs.unmount", "ok"),
+    ("btrfs.mount_again", "ok"),
+    ("btrfs.compare", "ok"),
+    ("btrfs.scrub", "no errors found"),
+    ("btrfs.unmount_again", "ok"),
+    ("btrfs.check", "ok"),
+    ("xfs.conventional", "ok"),
+    ("xfs.left", "ok cl em fu nw oe oi"),
+    ("xfs.make", "ok"),
+    ("xfs.mount", "ok"),
+    ("xfs.write", "ok"),
+    ("xfs.unmount", "ok"),
+    ("xfs.mount_again", "ok"),
+    ("xfs.compare", "ok"),
+    ("xfs.unmount_again", "ok"),
+    ("xfs.check", "ok"),
+    ("partial.per-zone", "ok"),
+    ("partial.per-zone.zone", "fu N/A"),
+    ("partial.per-zone.read", "ok"),
+    ("partial.zone-lock", "ok"),
+    ("partial.zone-lock.zone", "fu N/A"),
+    ("partial.zone-lock.read", "ok"),
+    // Writes, misplaced ones, those above the limit, those that the kernel held back.
+    ("trace.qd1", "ok"),
+    ("trace.qd1.writes", "some 0 0 0"),
+    ("trace.qd1.lost", "0"),
+    ("trace.zone-lock", "ok"),
+    ("trace.zone-lock.writes", "some 0 0 0"),
+    ("trace.zone-lock.lost", "0"),
+    ("trace.per-zone", "ok"),
+    ("trace.per-zone.writes", "some 0 0 0"),
+    ("trace.per-zone.lost", "0"),
+    ("trace.per-zone.drive", "some 0 some 0"),
+    ("trace.fio.writes", "some 0 0 some"),
+    ("pulled.make", "ok"),
+    ("pulled.writer", "failed"),
+    ("pulled.unmount", "not everything written is durable"),
+    ("pulled.status", "1"),
+    ("pulled.said", "some"),
+    ("pulled.full", "0"),
+    ("pulled.fsck", "ok"),
+    ("pulled.files", "some"),
+    ("pulled.compared", "ok"),
+    ("pulled.ended", "0"),
+    ("boot.left", "ok cl em fu nw oe oi"),
+    ("boot.make", "ok"),
+    ("boot.mount", "ok"),
+    ("boot.mounted", "/dev/nullb0 fuse.zonal rw,nosuid"),
+    ("boot.again", "ok"),
+    ("boot.mounts", "1"),
+    ("boot.write", "ok"),
+    ("boot.unmount", "ok"),
+    ("boot.fsck", "ok"),
+    ("boot.mount_again", "ok"),
+    ("boot.compare", "ok"),
+    ("boot.missing", "ok"),
+    ("boot.beside", "1"),
+    ("boot.words", "0"),
+    ("still.status", "0"),
+    // The read, and the write.
+    ("still.told", "2 2"),
+    ("still.zone", "oi 0x000008"),
+    ("zones.left", "ok cl em fu nw oe oi"),
+    ("zones.conditions", "cl em fu nw oe of oi ro"),
+    ("zones.same", "ok"),
+    ("zones.listed", "2"),
+    ("zones.read", "ok"),
+    (
+        "zones.per-zone.read_only",
+        "failed: zonal: job j: write of 8 sectors at sector 327680 failed: zone 20 is read-only",
+    ),
+    (
+        "zones.per-zone.offline",
+        "failed: zonal: job j: write of 8 sectors at sector 344064 failed: zone 21 is offline",
+    ),
+    (
+        "zones.per-zone.beside",
+        "failed: zonal: job bad: write of 128 sectors at sector 327680 failed: zone 20 is read-only (and 1 more failed)",
+    ),
+    ("zones.per-zone.zone", "fu N/A"),
+    (
+        "zones.zone-lock.read_only",
+        "failed: zonal: job j: write of 8 sectors at sector 327680 failed: zone 20 is read-only",
+    ),
+    (
+        "zones.zone-lock.offline",
+        "failed: zonal: job j: write of 8 sectors at sector 344064 failed: zone 21 is offline",
+    ),
+    (
+        "zones.zone-lock.beside",
+        "failed: zonal: job bad: write of 128 sectors at sector 327680 failed: zone 20 is read-only (and 1 more failed)",
+    ),
+    ("zones.zone-lock.zone", "fu N/A"),
+    (
+        "zones.qd1.read_only",
+        "failed: zonal: job j: write of 8 sectors at sector 327680 failed: zone 20 is read-only",
+    ),
+    (
+        "zones.qd1.offline",
+        "failed: zonal: job j: write of 8 sectors at sector 344064 failed: zone 21 is offline",
+    ),
+    (
+        "zones.qd1.beside",
+        "failed: zonal: job bad: write of 128 sectors at sector 327680 failed: zone 20 is read-only (and 1 more failed)",
+    ),
+    ("zones.qd1.zone", "fu N/A"),
+    ("zones.skipped", "ok 1"),
+    ("complaints", "0"),
+];
+
+/// On Linux 7.2: older kernels have no zoned XFS.
+#[test]
+#[ignore = "six minutes"]
+fn drives_that_zonal_left_work_elsewhere() {
+    let (dir, share) = (tempfile::tempdir().unwrap(), guest::share_with_program());
+    program::run(dir.path(), &format!("create d {SHAPE} --uuid {UUID}")).done();
+    let socket = dir.path().join("socket");
+    let served = guest::scsi_disk(dir.path(), "d", &socket);
+    let guest = Guest::script("blk_after.sh", 1200).share(share.path()).scsi_disks(2048, &[&socket]);
+    let found = differences(&guest.set("SCSI", UUID.replace('-', "")).lines(), AFTER);
+    assert!(found.is_empty(), "after Zonal:\n{}", found.join("\n"));
+    assert_eq!(served.terminate(), Some(0));
+}
