@@ -118,7 +118,20 @@ pub trait Backing: Send + Sync {
 pub struct FileBacking {
     file: File,
     mapped: OnceLock<Option<Mapped>>,
+    without_nowait: OnceLock<WithoutNowait>,
 }
+
+/// How a file is read at once whose file system does not know `RWF_NOWAIT`.
+#[derive(Clone, Copy, Debug)]
+enum WithoutNowait {
+    /// As otherwise: all of it is in memory.
+    InMemory,
+    /// Not at all.
+    Never,
+}
+
+/// Type of a file system without a medium: `TMPFS_MAGIC` of `linux/magic.h`.
+const IN_MEMORY: rustix::fs::FsWord = 0x0102_1994;
 
 /// Maximum number of pieces in one vectored write: the limit of Linux.
 const PIECES_MAX: usize = 1024;
@@ -129,12 +142,20 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 impl FileBacking {
     /// Uses `file`, which has to be open for reading and writing.
     pub const fn new(file: File) -> FileBacking {
-        FileBacking { file, mapped: OnceLock::new() }
+        FileBacking { file, mapped: OnceLock::new(), without_nowait: OnceLock::new() }
     }
 
     /// Returns the file.
     pub const fn file(&self) -> &File {
         &self.file
+    }
+
+    #[cold]
+    fn find_medium(&self) -> WithoutNowait {
+        match rustix::fs::fstatfs(&self.file).is_ok_and(|found| found.f_type == IN_MEMORY) {
+            true => WithoutNowait::InMemory,
+            false => WithoutNowait::Never,
+        }
     }
 
     fn punch(&self, at: u64, len: u64) -> Result<(), Errno> {
@@ -166,9 +187,20 @@ impl Backing for FileBacking {
     }
 
     fn read_at_once(&self, buf: &mut [u8], at: u64) -> bool {
-        let len = buf.len();
-        // All other cases, errors included, are left to the call that may wait.
-        rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(buf)], at, ReadWriteFlags::NOWAIT) == Ok(len)
+        match self.without_nowait.get() {
+            None => {
+                let len = buf.len();
+                let flags = ReadWriteFlags::NOWAIT;
+                match rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(buf)], at, flags) {
+                    Err(Errno::OPNOTSUPP) => _ = self.without_nowait.get_or_init(|| self.find_medium()),
+                    // All other cases, errors included, are left to the call that may wait.
+                    result => return result == Ok(len),
+                }
+                self.read_at_once(buf, at)
+            }
+            Some(WithoutNowait::InMemory) => self.read_at(buf, at).is_ok(),
+            Some(WithoutNowait::Never) => false,
+        }
     }
 
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {
@@ -282,6 +314,21 @@ mod tests {
         if b.read_at_once(&mut back, 4096) {
             assert_eq!(back, [7; 8192]);
         }
+    }
+
+    #[test]
+    fn file_in_memory_is_read_at_once() {
+        let file = rustix::fs::memfd_create("image", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        let b = FileBacking::new(file.into());
+        b.set_len(1 << 20).unwrap();
+        b.write_at(&[7; 8192], 4096).unwrap();
+        let mut back = [0; 8192];
+        // The first read may find out how the file can be read.
+        for _ in 0..2 {
+            assert!(b.read_at_once(&mut back, 4096));
+            assert_eq!(back, [7; 8192]);
+        }
+        assert!(!b.read_at_once(&mut back, (1 << 20) - 4096), "the end comes first");
     }
 
     #[test]
