@@ -68,11 +68,13 @@ pub(super) struct AppendUnit {
     pub(super) header: u32,
     /// Number of zones tried.
     tries: u32,
+    /// Why the last of them failed, if one did.
+    error: Option<RequestError>,
 }
 
 impl AppendUnit {
     pub(super) fn new(zone: ZoneIndex, carried: Vec<Carried>) -> AppendUnit {
-        AppendUnit { zone, carried, header: 0, tries: 1 }
+        AppendUnit { zone, carried, header: 0, tries: 1, error: None }
     }
 
     /// Number of data blocks.
@@ -285,7 +287,7 @@ impl Shared {
             let mut core = self.core.lock();
             let Some((mut append, buf)) = self.units.lock().next_failed() else { return };
             if core.read_only.is_some() || core.has_no_use(&append) {
-                core.give_up(&append, Lost::NoZone);
+                core.give_up(&append, append.error.map_or(Lost::NoZone, Lost::Request));
                 continue;
             }
             let request = match append.is_copy() {
@@ -469,7 +471,8 @@ impl Core {
         Ok(live)
     }
 
-    /// Closes the zone of a failed unit and schedules the unit for another zone.
+    /// Closes the zone of a failed unit and schedules the unit for another zone. If the drive is gone,
+    /// its data is lost.
     fn failed(&mut self, mut append: AppendUnit, buf: IoBuf, error: RequestError) -> Result<(), FsError> {
         let zone = append.zone;
         self.space.lock().unit_ended(zone, append.blocks() + 1, 0)?;
@@ -478,8 +481,14 @@ impl Core {
             self.lose_zone(zone, how)?;
         }
         self.space.lock().close(zone)?;
+        // It would fail in each of the other zones.
+        let is_gone = matches!(error, RequestError::Device(DeviceError::Gone));
+        if is_gone {
+            self.make_read_only_because(error.to_string());
+        }
         append.tries += 1;
-        if append.tries <= TRIES_MAX {
+        append.error = Some(error);
+        if append.tries <= TRIES_MAX && !is_gone {
             self.units.lock().wait_for_zone(append, buf);
             return Ok(());
         }

@@ -61,6 +61,27 @@ fn lost_data_is_reported_once_per_sync_and_truncates_the_file() {
 }
 
 #[test]
+fn drive_that_is_gone_is_the_reason_and_not_a_lack_of_space() {
+    for rule in ["on = \"append\"\nskip = 2", "on = \"any\"\nskip = 40"] {
+        let plan = format!("[[rule]]\n{rule}\nfault = \"refuse\"\nerror = \"gone\"\n");
+        let fs = on(&plan, "ram:size=6M,zone_size=256K,blocksize=4096,complete=poll");
+        let waiter = waiter();
+        let mut told = Vec::new();
+        for n in 0..20u64 {
+            let name = format!("f{n}");
+            let made = fs.create(&waiter, ROOT, name.as_bytes(), &NewFile::new(FileKind::File, 0o644));
+            let write = |ino| fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(n, 14 * BLOCK)));
+            told.extend(made.and_then(write).err());
+            told.extend(fs.sync(&waiter).err());
+        }
+        assert!(!told.is_empty());
+        for error in told {
+            assert!(error.to_string().contains("gone"), "{rule}: {error}");
+        }
+    }
+}
+
+#[test]
 fn unit_after_one_torn_within_a_block_is_written_elsewhere() {
     let plan = "[[rule]]\non = \"append\"\nnth = 2\nfault = \"torn\"\nblocks = 3\nerror = \"medium\"\n";
     let fs = on(plan, "ram:size=6M,zone_size=256K,blocksize=512,complete=poll");
