@@ -103,6 +103,9 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     if options.remount {
         return remount(&arguments.dir, &options.mount, &arguments.options);
     }
+    if options.no_fail && is_missing(&arguments.device) {
+        return Ok(());
+    }
     let dir = place::prepare(&arguments.dir)?;
     let log_file = arguments.log.as_deref().or(options.log.as_deref());
     if arguments.daemon {
@@ -296,6 +299,15 @@ fn leave(dir: &Path, session: &Session, log: &Log) {
     if !session.join_for(PATIENCE) {
         session.give_up();
     }
+}
+
+/// True if `device` is the name of a file that does not exist.
+fn is_missing(device: &str) -> bool {
+    let path = match device.split_once(':') {
+        Some(("blk" | "image", rest)) => rest.split(',').next().unwrap_or(rest),
+        _ => device,
+    };
+    path.starts_with('/') && matches!(Path::new(path).try_exists(), Ok(false))
 }
 
 /// Opens a device. `umount` does not wait for the process that it ends, so the next mount has to.

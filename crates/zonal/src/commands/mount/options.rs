@@ -24,6 +24,8 @@ pub(crate) struct Options {
     pub(crate) writeback: Option<bool>,
     /// True to change the flags of a mounted directory.
     pub(crate) remount: bool,
+    /// True if a missing device is no error.
+    pub(crate) no_fail: bool,
     /// Values of `--log` and `--metadata`, for lines of /etc/fstab.
     pub(crate) log: Option<PathBuf>,
     pub(crate) metadata: Option<PathBuf>,
@@ -41,7 +43,6 @@ const NOT_OURS: &[&str] = &[
     "exec",
     "auto",
     "noauto",
-    "nofail",
     "user",
     "users",
     "nouser",
@@ -96,6 +97,7 @@ pub(crate) const OPTIONS: &[(&str, &str)] = &[
     ("nolifetimes", "Do not group data by lifetimes"),
     ("log=FILE", "Same as --log, for /etc/fstab"),
     ("metadata=FILE", "Same as --metadata, for /etc/fstab"),
+    ("nofail", "Succeed without a mount if the device does not exist, for /etc/fstab"),
     (
         "remount",
         "Change ro, rw, suid, dev and exec of a mounted directory; rw only if it was mounted rw; other options stay as they are",
@@ -125,6 +127,7 @@ impl Default for Options {
             scratch: false,
             writeback: None,
             remount: false,
+            no_fail: false,
             log: None,
             metadata: None,
         }
@@ -229,6 +232,7 @@ impl Options {
             ("lifetimes", None) => self.fs.lifetimes = true,
             ("nolifetimes", None) => self.fs.lifetimes = false,
             ("scratch", None) => self.scratch = true,
+            ("nofail", None) => self.no_fail = true,
             ("remount", None) => {}
             (_, Some(_)) if self.remount && OF_THE_KERNEL.contains(&name) => {}
             _ if NOT_OURS.contains(&option) || option.starts_with("x-") => {}
