@@ -26,6 +26,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 use zonal_core::{DeviceError, Nanos, Op, Personality, Sector, ZoneError, ZoneIndex};
 use zonal_io::changes::{Changes, Notices};
 use zonal_io::device::{
@@ -39,8 +40,8 @@ use zonal_io::threads;
 /// it.
 const HELPERS: usize = 4;
 
-/// Time without any completion after which a queue is reported to stand still, in nanoseconds.
-const STANDSTILL: u64 = 30_000_000_000;
+/// Time without any completion after which a queue is reported to stand still.
+const STANDSTILL: Duration = Duration::from_secs(30);
 
 /// Delay after which a submission that the kernel had no room for is tried again, in nanoseconds.
 const RETRY: u64 = 1_000_000;
@@ -48,6 +49,22 @@ const RETRY: u64 = 1_000_000;
 /// Failures at the drive's own pointer after which the kernel's pointer is looked at. The first one
 /// makes the kernel ask the drive, which mends everything but a stale pointer.
 const REFUSALS_MAX: u32 = 2;
+
+/// Conditions of a zone, as in `linux/blkzoned.h`.
+const EMPTY: u8 = 1;
+const CLOSED: u8 = 4;
+const READ_ONLY: u8 = 13;
+const FULL: u8 = 14;
+const OFFLINE: u8 = 15;
+
+/// Error of a change of a zone in this condition, if it is worn.
+fn worn(condition: u8) -> Option<DeviceError> {
+    match condition {
+        READ_ONLY => Some(ZoneError::ReadOnly.into()),
+        OFFLINE => Some(ZoneError::Offline.into()),
+        _ => None,
+    }
+}
 
 /// An open block device.
 pub struct BlockDevice {
@@ -92,8 +109,9 @@ struct State {
     queue: Queue,
     /// The kernel had no room for all that was submitted.
     is_short_of_room: bool,
-    /// Time of the last completion, or of the first command after an idle time.
-    moved_at: Nanos,
+    /// First poll without a completion since the last one that had some. Not in the time of the caller,
+    /// which stands still while a command is sent without a volume.
+    still_since: Option<Instant>,
     stands_still: bool,
     /// Transfers that have just ended; empty between calls.
     returned: Vec<Returned>,
@@ -130,7 +148,7 @@ impl BlockDevice {
             state: Mutex::new(State {
                 queue,
                 is_short_of_room: false,
-                moved_at: Nanos(0),
+                still_since: None,
                 stands_still: false,
                 returned: Vec::new(),
             }),
@@ -295,17 +313,20 @@ impl Shared {
     }
 
     /// Says once if a queue with commands has had no completion for a long time.
-    fn watch(&self, now: Nanos, number: usize, state: &mut State, has_moved: bool) {
+    fn watch(&self, number: usize, state: &mut State, has_moved: bool) {
         if has_moved || state.queue.in_flight() == 0 {
             if std::mem::take(&mut state.stands_still) {
                 self.jobs.add(Job::Say(format!("queue {number} moves again")));
             }
-            state.moved_at = now;
-        } else if now.0.saturating_sub(state.moved_at.0) > STANDSTILL && !state.stands_still {
+            state.still_since = None;
+            return;
+        }
+        let since = *state.still_since.get_or_insert_with(Instant::now);
+        if !state.stands_still && since.elapsed() > STANDSTILL {
             state.stands_still = true;
             let (waiting, name) = (state.queue.in_flight(), &self.name);
             let text = format!(
-                "queue {number} has {waiting} commands at the kernel and no answer for 30 s; its messages about {name} may tell why: dmesg"
+                "queue {number} waits for the kernel (commands: {waiting}), with no answer for 30 s; its messages about {name} may tell why: dmesg"
             );
             self.jobs.add(Job::Say(text));
         }
@@ -341,8 +362,8 @@ impl Shared {
         let manage = |action| {
             let size = self.info.geometry.size_of(self.info.geometry.zone_of(command.sector));
             match ioctl::manage(&self.file, action, command.sector.0, size.into()) {
-                Err(_) if self.has_no_effect(command) => Ok(Output::Done),
-                result => done(result),
+                Ok(()) => Ok(Output::Done),
+                Err(error) => self.explained(command, &error),
             }
         };
         match command.op {
@@ -357,16 +378,17 @@ impl Shared {
         }
     }
 
-    /// True if the command is no error by the rules of ZBC, because there is nothing to do. null_blk
-    /// refuses it all the same.
-    fn has_no_effect(&self, command: &Command) -> bool {
-        let nothing: &[u8] = match (self.info.personality, command.op) {
-            (Personality::Zbc, Op::ZoneOpen) => &[14],
-            (Personality::Zbc, Op::ZoneClose) => &[1, 4, 14],
-            _ => return false,
-        };
+    /// Result of a failed zone operation, by the zone's condition: the kernel has one error for all. There may
+    /// also be nothing to do, which is no error by the rules of ZBC, and null_blk refuses it all the same.
+    fn explained(&self, command: &Command, error: &io::Error) -> CommandResult {
         let zones = ioctl::report(&self.file, command.sector.0, 1, Source::Drive);
-        zones.is_ok_and(|zones| zones.first().is_some_and(|zone| nothing.contains(&zone.condition)))
+        let condition = zones.ok().and_then(|zones| Some(zones.first()?.condition)).unwrap_or_default();
+        match (self.info.personality, command.op, condition) {
+            (Personality::Zbc, Op::ZoneOpen, FULL)
+            | (Personality::Zbc, Op::ZoneClose, EMPTY | CLOSED | FULL) => Ok(Output::Done),
+            _ => Err(worn(condition)
+                .unwrap_or_else(|| self.error_of(command.op, Seen::Failed(ioctl::errno(error))))),
+        }
     }
 
     fn report(&self, command: &Command) -> CommandResult {
@@ -415,6 +437,9 @@ impl Shared {
                 };
             }
         };
+        if let Some(error) = worn(zone.condition) {
+            return error;
+        }
         // Only a write at the drive's own pointer is refused because of the kernel's, and not for lack of
         // open or active zones.
         let is_refusal = !matches!(error, DeviceError::Zone(_));
@@ -506,7 +531,7 @@ impl Device for BlockDevice {
 
     fn submit(
         &self,
-        now: Nanos,
+        _now: Nanos,
         queue: usize,
         command: &Command,
         context: &mut Option<Context>,
@@ -527,9 +552,6 @@ impl Device for BlockDevice {
         let context = context.take().expect("a submitted command comes with its context");
         held.fetch_add(1, Ordering::Relaxed);
         if matches!(command.op, Op::Read | Op::Write) {
-            if state.queue.in_flight() == 0 {
-                state.moved_at = now;
-            }
             state.queue.add(command, context);
         } else {
             drop(state);
@@ -567,7 +589,7 @@ impl Device for BlockDevice {
         let Some(mut state) = state.try_lock() else { return Some(now) };
         shared.advance(queue, &mut state);
         let taken = state.queue.ready.len().min(budget);
-        shared.watch(now, queue, &mut state, taken > 0);
+        shared.watch(queue, &mut state, taken > 0);
         state.queue.ready.drain(..taken).for_each(done);
         held.fetch_sub(taken, Ordering::Relaxed);
         if !state.queue.ready.is_empty() {

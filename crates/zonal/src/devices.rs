@@ -43,9 +43,8 @@ fn explained(name: &str, error: NameError) -> Failure {
             let is_device = path.starts_with("/dev");
             let path = shown_word(path.as_os_str());
             if is_device {
-                let error = anyhow::anyhow!(
-                    "{path}: no such device; local drives are not supported yet, see `zonal help devices`"
-                );
+                let error =
+                    anyhow::anyhow!("{path}: no such device; `zonal list` shows the drives of this machine");
                 return Failure { exit: Exit::Device, error };
             }
             anyhow::anyhow!(
