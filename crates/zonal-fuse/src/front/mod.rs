@@ -15,7 +15,7 @@ use crate::maintenance::Changed;
 use crate::serve::{Buffer, REQUEST_AT, Serve, send};
 use crate::waiter::MountWaiter;
 use crate::wire::init::Agreed;
-use crate::wire::layout::{InHeader, OpenOut};
+use crate::wire::layout::InHeader;
 use crate::wire::numbers::init;
 use crate::wire::reply as encode;
 use crate::wire::request::{Operation, parse};
@@ -240,10 +240,9 @@ impl Front {
             Operation::Getxattr { size, name } => self.getxattr(ino, name, size, reply),
             Operation::Listxattr { size } => self.listxattr(header, size, reply),
             Operation::Removexattr { name } => self.removexattr(ino, name, waiter),
-            // The kernel tracks open directories; a directory that it knows persists here.
-            Operation::Opendir(_) => body(&OpenOut::default(), reply),
+            Operation::Opendir(asked) => self.opendir(ino, &asked, reply),
             Operation::Readdir { asked, with_entries } => self.readdir(ino, &asked, with_entries, reply),
-            Operation::Releasedir(_) => Ok(Answer::Body),
+            Operation::Releasedir(asked) => self.releasedir(ino, &asked),
             Operation::Fallocate(asked) => self.fallocate(header, &asked, waiter, device),
             Operation::Lseek(asked) => self.lseek(ino, &asked, reply, waiter, device),
             Operation::CopyFileRange { asked, wide } => {
