@@ -2,7 +2,7 @@
 //! replies from its caches.
 
 use crate::power::{Mounted, Powered};
-use rustix::fs::{FileType, Mode, OFlags, RawDir, getxattr, lstat};
+use rustix::fs::{FileType, Mode, OFlags, RawDir, XattrFlags, getxattr, lstat, setxattr};
 use rustix::io::Errno;
 use std::fs;
 use std::io::Write;
@@ -14,6 +14,7 @@ use zonal_fuse::wire::numbers::opcode;
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
+const LABEL: &str = "security.selinux";
 
 /// Numbers of requests, by code.
 struct Requests([u64; 64]);
@@ -120,6 +121,30 @@ fn reader_continues_after_a_removed_name_while_another_fills_the_cache() {
     assert_eq!(rest(&open(), &mut [MaybeUninit::uninit(); 32 << 10]).len(), NAMES + 1);
     seen.extend(rest(&reader, &mut memory));
     assert_eq!(seen.len(), NAMES + 2);
+}
+
+#[test]
+fn files_without_labels_say_that_there_are_none() {
+    let drive = Powered::new();
+    {
+        let mounted = drive.mount(true);
+        let path = |name: &str| mounted.dir.path().join(name);
+        let label = |name: &str| getxattr(path(name), LABEL, &mut [0; 64]);
+        ["a", "b"].iter().for_each(|name| fs::write(path(name), b"data").unwrap());
+        if Path::new("/sys/fs/selinux/enforce").exists() {
+            return;
+        }
+        assert_eq!(label("a"), Err(Errno::OPNOTSUPP));
+        setxattr(path("a"), LABEL, b"user_u:object_r:etc_t", XattrFlags::empty()).unwrap();
+        assert_eq!((label("a"), label("b")), (Ok(21), Err(Errno::NODATA)));
+        rustix::fs::removexattr(path("a"), LABEL).unwrap();
+        assert_eq!(label("a"), Err(Errno::NODATA));
+        setxattr(path("b"), LABEL, b"user_u:object_r:etc_t", XattrFlags::empty()).unwrap();
+        sync(&mounted);
+    }
+    let mounted = drive.mount(true);
+    let label = |name: &str| getxattr(mounted.dir.path().join(name), LABEL, &mut [0; 64]);
+    assert_eq!((label("a"), label("b")), (Err(Errno::NODATA), Ok(21)));
 }
 
 /// Files are unpacked as by `tar`, and read at once.

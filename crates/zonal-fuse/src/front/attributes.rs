@@ -1,5 +1,6 @@
 //! Attributes, extended attributes and access control lists.
 
+use super::labels::LABEL;
 use super::{Answer, Front, Outcome, Refusal, body};
 use crate::acl::{self, Acl};
 use crate::waiter::MountWaiter;
@@ -186,6 +187,9 @@ impl Front {
             setxattr::REPLACE => SetXattr::Replace,
             _ => return Err(Errno::INVAL.into()),
         };
+        if name == LABEL {
+            self.labels.note();
+        }
         match name {
             LIFETIME => self.set_lifetime(ino, value, waiter)?,
             acl::ACCESS => self.set_access(ino, value, extended & setxattr::ACL_KILL_SGID != 0, waiter)?,
@@ -249,7 +253,12 @@ impl Front {
                 None => Err(Errno::NODATA.into()),
             };
         }
-        value(&self.fs.xattr(ino, name)?, size, reply)
+        match self.fs.xattr(ino, name) {
+            Err(FsError::NoAttribute) if name == LABEL && !self.labels.may_exist(&self.fs) => {
+                Err(Errno::OPNOTSUPP.into())
+            }
+            found => value(&found?, size, reply),
+        }
     }
 
     /// Lifetime of a file, if it was set.

@@ -9,6 +9,7 @@ mod attributes;
 mod data;
 mod directory;
 mod handles;
+mod labels;
 pub(crate) mod names;
 
 use crate::maintenance::Changed;
@@ -20,6 +21,7 @@ use crate::wire::numbers::init;
 use crate::wire::reply as encode;
 use crate::wire::request::{Operation, parse};
 use handles::Handles;
+use labels::Labels;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -61,6 +63,7 @@ pub(crate) struct Front {
     options: Options,
     agreed: Agreed,
     handles: Handles,
+    labels: Labels,
     changed: Arc<Changed>,
     log: Log,
 }
@@ -111,7 +114,8 @@ impl Front {
         changed: Arc<Changed>,
         log: Log,
     ) -> Front {
-        Front { fs, options, agreed, handles: Handles::default(), changed, log }
+        let (handles, labels) = (Handles::default(), Labels::default());
+        Front { fs, options, agreed, handles, labels, changed, log }
     }
 
     fn named(&self, ino: u64) -> String {
