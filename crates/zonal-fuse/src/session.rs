@@ -7,7 +7,7 @@ use crate::pool::{Next, Pool};
 use crate::serve::{Buffer, Serve, request_pool};
 use crate::waiter::MountWaiter;
 use crate::wire::init::{Agreed, PAGE_BYTES, Wanted, negotiate};
-use crate::wire::layout::OutHeader;
+use crate::wire::layout::{InHeader, OutHeader};
 use crate::wire::reply;
 use crate::wire::request::{Operation, parse};
 use parking_lot::{Condvar, Mutex};
@@ -16,8 +16,9 @@ use rustix::io::Errno;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 use zonal_fs::waiter::Polling;
 use zonal_fs::{FileSystem, IN_PLACE_BLOCKS_MIN};
 use zonal_io::buffer::BufferPool;
@@ -34,6 +35,9 @@ const PAGES_MAX: u16 = 1024;
 /// The kernel's limit of pages per request. Before 6.13 it is 256, and the file does not exist.
 const PAGES_LIMIT: &str = "/proc/sys/fs/fuse/max_pages_limit";
 const PAGES_DEFAULT: u16 = 256;
+
+/// Number of operations that are counted, more than the protocol has.
+const OPERATIONS: usize = 64;
 
 /// Options of a session.
 #[derive(Clone)]
@@ -59,6 +63,8 @@ struct Shared {
     /// Memory of threads.
     buffers: BufferPool,
     log: Log,
+    /// Number of requests, by code.
+    requests: [AtomicU64; OPERATIONS],
     changed: Arc<Changed>,
     life: Mutex<Life>,
     ended: Condvar,
@@ -145,6 +151,7 @@ impl Session {
             clock,
             buffers: request_pool(payload),
             log,
+            requests: std::array::from_fn(|_| AtomicU64::new(0)),
             changed,
             life: Mutex::default(),
             ended: Condvar::new(),
@@ -161,6 +168,12 @@ impl Session {
         let mut device = [PollFd::new(&self.0.device, PollFlags::empty())];
         let told = rustix::io::retry_on_intr(|| poll(&mut device, Some(&Timespec::default())));
         told.is_ok() && !device[0].revents().contains(PollFlags::ERR)
+    }
+
+    /// Number of requests read from the kernel so far with this code
+    /// ([`opcode`](crate::wire::numbers::opcode)), the first one excluded.
+    pub fn requests(&self, code: u32) -> u64 {
+        self.0.requests.get(code as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
     /// Waits until the directory is unmounted and all requests are answered.
@@ -256,6 +269,13 @@ impl Shared {
         Ok(())
     }
 
+    fn count(&self, request: &[u8]) {
+        let Ok((header, _)) = InHeader::ref_from_prefix(request) else { return };
+        if let Some(count) = self.requests.get(header.opcode as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     fn work(self: &Arc<Self>) {
         let mut buffer = Buffer::new(&self.buffers);
         let start = || {
@@ -267,7 +287,10 @@ impl Shared {
         let waiter = MountWaiter::new(self.clock, &self.pool, &start);
         while self.pool.next() == Next::Read {
             let served = match rustix::io::read(&self.device, buffer.for_request()) {
-                Ok(length) => self.front.serve(&self.device, &mut buffer, length, &waiter),
+                Ok(length) => {
+                    self.count(&buffer.for_request()[..length]);
+                    self.front.serve(&self.device, &mut buffer, length, &waiter)
+                }
                 // The request was withdrawn before it was read.
                 Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => Ok(()),
                 Err(error) => Err(error.into()),

@@ -297,7 +297,10 @@ fn set_id_bits_go_with_writes_and_owners_but_not_of_root() {
     let size = 1 << 16;
     fs::write(mounted.at("source"), bytes(1, size)).unwrap();
     type Change<'a> = &'a (dyn Fn(&fs::File) + Sync);
-    let changes: [(&str, Change<'_>); 3] = [
+    let changes: [(&str, Change<'_>); 6] = [
+        ("append", &|f| f.write_all_at(b"more", 1 << 16).unwrap()),
+        ("truncate", &|f| f.set_len(5000).unwrap()),
+        ("extend", &|f| f.set_len(1 << 17).unwrap()),
         ("punch", &|f| {
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             fallocate(f, punch, 0, 4096).unwrap();
@@ -335,6 +338,107 @@ fn set_id_bits_go_with_writes_and_owners_but_not_of_root() {
     fs::create_dir(mounted.at("d/e")).unwrap();
     let [file, directory] = ["d/f", "d/e"].map(|name| fs::metadata(mounted.at(name)).unwrap());
     assert_eq!((file.gid(), directory.gid(), directory.mode() & 0o7777), (77, 77, 0o2755));
+    mounted.end();
+}
+
+#[test]
+fn file_capabilities_go_with_each_change_of_data_or_owner() {
+    const NAME: &str = "security.capability";
+    // Version 2, with CAP_NET_RAW permitted.
+    let capabilities = [0x0200_0000u32, 1 << 13, 0, 0, 0].map(u32::to_le_bytes).concat();
+    type Change<'a> = &'a dyn Fn(&Path);
+    let writer = |path: &Path| open(path, OFlags::RDWR);
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let place = MountPlace::new("128M");
+    for options in ["writeback", "writethrough"] {
+        let mounted = place.mount(options);
+        let (path, source) = (mounted.at("f"), mounted.at("source"));
+        fs::write(&source, bytes(1, 1 << 16)).unwrap();
+        let changes: [(&str, Change<'_>); 9] = [
+            ("write", &|path| writer(path).write_all_at(b"g", 0).unwrap()),
+            ("append", &|path| open(path, OFlags::WRONLY | OFlags::APPEND).write_all(b"g").unwrap()),
+            ("truncate", &|path| writer(path).set_len(4000).unwrap()),
+            ("extend", &|path| writer(path).set_len(1 << 20).unwrap()),
+            ("open", &|path| drop(open(path, OFlags::WRONLY | OFlags::TRUNC))),
+            ("punch", &|path| fallocate(writer(path), punch, 0, 4096).unwrap()),
+            ("zero", &|path| fallocate(writer(path), FallocateFlags::ZERO_RANGE, 0, 4096).unwrap()),
+            ("copy", &|path| {
+                let source = open(&source, OFlags::RDONLY);
+                assert_eq!(copy_file_range(source, None, writer(path), None, 4096).unwrap(), 4096);
+            }),
+            ("owner", &|path| std::os::unix::fs::chown(path, Some(1), Some(1)).unwrap()),
+        ];
+        for (name, change) in changes {
+            // The kernel knows that the file has none, and has to notice that it gets some.
+            fs::write(&path, bytes(2, 1 << 16)).unwrap();
+            setxattr(&path, NAME, &capabilities, XattrFlags::empty()).unwrap();
+            assert_eq!(getxattr(&path, NAME, &mut [0; 64]), Ok(capabilities.len()), "{name}");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+            assert_eq!(getxattr(&path, NAME, &mut [0; 64]), Ok(capabilities.len()), "{name}, mode");
+            change(&path);
+            assert_eq!(getxattr(&path, NAME, &mut [0; 64]), Err(Errno::NODATA), "{name}, {options}");
+        }
+        // A file that is open already.
+        let file = writer(&path);
+        file.write_all_at(b"g", 0).unwrap();
+        setxattr(&path, NAME, &capabilities, XattrFlags::empty()).unwrap();
+        file.write_all_at(b"h", 0).unwrap();
+        assert_eq!(getxattr(&path, NAME, &mut [0; 64]), Err(Errno::NODATA), "{options}");
+        drop(file);
+        mounted.end();
+    }
+}
+
+/// The kernel caches lists and their absence.
+#[test]
+fn changed_access_control_lists_take_effect_at_once() {
+    const ACCESS: &str = "system.posix_acl_access";
+    const NONE: u32 = u32::MAX;
+    let place = MountPlace::new("128M");
+    let mounted = place.mount("allow_other");
+    fs::set_permissions(place.home(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (path, link) = (mounted.at("f"), mounted.at("g"));
+    fs::write(&path, b"f").unwrap();
+    fs::hard_link(&path, &link).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let can_read = || {
+        let read = || {
+            use rustix::thread::{set_thread_gid, set_thread_groups, set_thread_uid};
+            set_thread_groups(&[]).unwrap();
+            set_thread_gid(rustix::fs::Gid::from_raw(1000)).unwrap();
+            set_thread_uid(rustix::fs::Uid::from_raw(1000)).unwrap();
+            fs::read(&path).is_ok()
+        };
+        std::thread::scope(|scope| scope.spawn(read).join()).unwrap()
+    };
+    let look = || drop(fs::read_dir(mounted.at("")).unwrap().collect::<Vec<_>>());
+    let rights = list(&[(1, 6, NONE), (2, 4, 1000), (4, 0, NONE), (16, 4, NONE), (32, 0, NONE)]);
+    for _ in 0..2 {
+        assert_eq!(getxattr(&path, ACCESS, &mut [0; 64]), Err(Errno::NODATA));
+        assert!(!can_read());
+        // By the other name, and by a file that is open.
+        setxattr(&link, ACCESS, &rights, XattrFlags::empty()).unwrap();
+        assert!(can_read());
+        look();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(!can_read());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(can_read());
+        rustix::fs::fremovexattr(open(&link, OFlags::RDONLY), ACCESS).unwrap();
+        look();
+    }
+    // Without a list the umask applies; a default list of the directory replaces it.
+    fs::create_dir(mounted.at("d")).unwrap();
+    let make = |name: &str| {
+        let script = format!("umask 077; : >'{}'", mounted.at(name).display());
+        assert!(std::process::Command::new("sh").args(["-c", &script]).status().unwrap().success());
+        fs::metadata(mounted.at(name)).unwrap().mode() & 0o777
+    };
+    assert_eq!(make("d/before"), 0o600);
+    setxattr(mounted.at("d"), "system.posix_acl_default", &rights, XattrFlags::empty()).unwrap();
+    assert_eq!(make("d/with"), 0o640);
+    removexattr(mounted.at("d"), "system.posix_acl_default").unwrap();
+    assert_eq!(make("d/after"), 0o600);
     mounted.end();
 }
 

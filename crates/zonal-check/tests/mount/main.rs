@@ -11,6 +11,7 @@ mod listing;
 mod outside;
 mod power;
 mod programs;
+mod requests;
 mod scrub;
 mod told;
 mod trouble;

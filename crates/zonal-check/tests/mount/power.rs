@@ -88,6 +88,13 @@ impl Powered {
     }
 }
 
+impl Mounted {
+    /// Number of requests with this code so far.
+    pub fn requests(&self, code: u32) -> u64 {
+        self.session.requests(code)
+    }
+}
+
 impl Drop for Mounted {
     fn drop(&mut self) {
         let _ = unmount(self.dir.path(), IfBusy::Detach);

@@ -175,6 +175,18 @@ impl Shared {
         Ok(names)
     }
 
+    /// True if any file may have an extended attribute of this name. Reads at most `rows_max` rows.
+    pub(super) fn may_have_attribute(&self, name: &[u8], rows_max: usize) -> Result<bool, FsError> {
+        let (from, end) = key::all_attributes();
+        let (mut rows, mut is_found) = (0, false);
+        self.reader.scan(&from, &end, |key, _| {
+            rows += 1;
+            is_found = rows > rows_max || key::parts(key).1 == name;
+            if is_found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        Ok(is_found)
+    }
+
     /// Returns the path of a file by its first name; `None` if a directory on it is unreadable.
     pub(super) fn path(&self, ino: u64) -> Option<Vec<u8>> {
         path(ino, |ino| {

@@ -438,6 +438,15 @@ impl FileSystem {
         self.0.list_attributes(ino)
     }
 
+    /// Returns true if any file may have an extended attribute of this name: one was found, or
+    /// there are more than `rows_max` attributes, of which no more are searched.
+    ///
+    /// # Errors
+    /// If the attributes cannot be read.
+    pub fn may_have_xattr(&self, name: &[u8], rows_max: usize) -> Result<bool, FsError> {
+        self.0.may_have_attribute(name, rows_max)
+    }
+
     /// Sets an extended attribute, which may already exist.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Attributes, extended attributes and access control lists.
 
+use super::labels::LABEL;
 use super::{Answer, Front, Outcome, Refusal, body};
 use crate::acl::{self, Acl};
 use crate::waiter::MountWaiter;
@@ -38,19 +39,25 @@ impl Front {
     /// Attributes as shown by the mount, and the time for which the kernel may cache them.
     ///
     /// Data in memory and in flight counts as blocks: a file with fewer blocks than bytes would
-    /// look sparse. The count may change when the data is written, so it is not cached before that.
-    /// Neither are attributes cached if the next write must report a loss.
+    /// look sparse. Attributes are not cached while the count may change: until the data is written,
+    /// or in a file without holes until it is closed, since more data may follow from the page cache.
+    /// Neither are they cached if the next write must report a loss.
     fn shown(&self, ino: u64, file: &Attributes) -> (Attributes, Duration) {
         let options = &self.options;
         let waiting = if file.kind == FileKind::File { self.fs.waiting_blocks(ino) } else { 0 };
+        // In a file without holes, every block counts once, wherever it is.
+        let whole = file.size.div_ceil(BLOCK_BYTES.into());
+        let is_dense = waiting > 0 && (waiting == whole || file.blocks == whole);
+        let blocks = if is_dense { whole } else { file.blocks.saturating_add(waiting) };
         let shown = Attributes {
             uid: options.uid.unwrap_or(file.uid),
             gid: options.gid.unwrap_or(file.gid),
             mode: file.mode & !options.umask.unwrap_or(0),
-            blocks: file.blocks.saturating_add(waiting),
+            blocks,
             ..*file
         };
-        let asks_again = waiting > 0 || self.handles.has_loss(ino);
+        let is_settled = waiting == 0 || is_dense && !self.handles.has_writers(ino);
+        let asks_again = !is_settled || self.handles.has_loss(ino);
         (shown, if asks_again { Duration::ZERO } else { reply::FOR_EVER })
     }
 
@@ -180,6 +187,9 @@ impl Front {
             setxattr::REPLACE => SetXattr::Replace,
             _ => return Err(Errno::INVAL.into()),
         };
+        if name == LABEL {
+            self.labels.note();
+        }
         match name {
             LIFETIME => self.set_lifetime(ino, value, waiter)?,
             acl::ACCESS => self.set_access(ino, value, extended & setxattr::ACL_KILL_SGID != 0, waiter)?,
@@ -243,7 +253,12 @@ impl Front {
                 None => Err(Errno::NODATA.into()),
             };
         }
-        value(&self.fs.xattr(ino, name)?, size, reply)
+        match self.fs.xattr(ino, name) {
+            Err(FsError::NoAttribute) if name == LABEL && !self.labels.may_exist(&self.fs) => {
+                Err(Errno::OPNOTSUPP.into())
+            }
+            found => value(&found?, size, reply),
+        }
     }
 
     /// Lifetime of a file, if it was set.

@@ -18,6 +18,8 @@ struct Inner {
     capable: HashSet<u64>,
     /// Files that have lost written data, with the error for the next write.
     lost: HashMap<u64, i32>,
+    /// Directories with a handle that uses the kernel's cache of the listing.
+    caching: HashSet<u64>,
 }
 
 struct Handle {
@@ -95,6 +97,17 @@ impl Handles {
     /// Returns and clears the error of lost data.
     pub(super) fn take_loss(&self, ino: u64) -> Option<i32> {
         self.0.lock().lost.remove(&ino)
+    }
+
+    /// Marks a directory as having a handle that uses the kernel's cache. Returns false if it has
+    /// one already.
+    pub(super) fn start_caching(&self, ino: u64) -> bool {
+        self.0.lock().caching.insert(ino)
+    }
+
+    /// The handle of a directory that used the kernel's cache was closed.
+    pub(super) fn stop_caching(&self, ino: u64) {
+        self.0.lock().caching.remove(&ino);
     }
 
     /// True once for each file that may have capabilities; they are removed then.

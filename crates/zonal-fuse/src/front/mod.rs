@@ -9,17 +9,19 @@ mod attributes;
 mod data;
 mod directory;
 mod handles;
+mod labels;
 pub(crate) mod names;
 
 use crate::maintenance::Changed;
 use crate::serve::{Buffer, REQUEST_AT, Serve, send};
 use crate::waiter::MountWaiter;
 use crate::wire::init::Agreed;
-use crate::wire::layout::{InHeader, OpenOut};
+use crate::wire::layout::InHeader;
 use crate::wire::numbers::init;
 use crate::wire::reply as encode;
 use crate::wire::request::{Operation, parse};
 use handles::Handles;
+use labels::Labels;
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -61,6 +63,7 @@ pub(crate) struct Front {
     options: Options,
     agreed: Agreed,
     handles: Handles,
+    labels: Labels,
     changed: Arc<Changed>,
     log: Log,
 }
@@ -111,7 +114,8 @@ impl Front {
         changed: Arc<Changed>,
         log: Log,
     ) -> Front {
-        Front { fs, options, agreed, handles: Handles::default(), changed, log }
+        let (handles, labels) = (Handles::default(), Labels::default());
+        Front { fs, options, agreed, handles, labels, changed, log }
     }
 
     fn named(&self, ino: u64) -> String {
@@ -240,10 +244,9 @@ impl Front {
             Operation::Getxattr { size, name } => self.getxattr(ino, name, size, reply),
             Operation::Listxattr { size } => self.listxattr(header, size, reply),
             Operation::Removexattr { name } => self.removexattr(ino, name, waiter),
-            // The kernel tracks open directories; a directory that it knows persists here.
-            Operation::Opendir(_) => body(&OpenOut::default(), reply),
+            Operation::Opendir(asked) => self.opendir(ino, &asked, reply),
             Operation::Readdir { asked, with_entries } => self.readdir(ino, &asked, with_entries, reply),
-            Operation::Releasedir(_) => Ok(Answer::Body),
+            Operation::Releasedir(asked) => self.releasedir(ino, &asked),
             Operation::Fallocate(asked) => self.fallocate(header, &asked, waiter, device),
             Operation::Lseek(asked) => self.lseek(ino, &asked, reply, waiter, device),
             Operation::CopyFileRange { asked, wide } => {
