@@ -32,7 +32,7 @@ use crate::sync::{Arc, AtomicBool, Mutex, Ordering};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Weak;
-use zonal_core::plug::ZoneClass;
+use zonal_core::plug::{Word, ZoneClass};
 use zonal_core::{DeviceError, Nanos, ZoneCondition, ZoneDescriptor, ZoneIndex};
 
 /// Change of the device without a command of the volume's callers.
@@ -304,13 +304,15 @@ impl Volume {
     }
 
     /// Requests reports of zones that differ, in a caller's report, from what is known of them: worn
-    /// zones, and zones at rest that something else has written, reset or finished.
+    /// zones, and zones at rest that something else has written, reset or finished. Writes of the
+    /// latter wait from now on: the caller that gets the report may write where it says.
     pub(super) fn compare_report(&self, zones: &[ZoneDescriptor]) {
+        let elsewhere: Vec<ZoneIndex> =
+            zones.iter().filter(|z| self.holds_if_elsewhere(z)).map(|z| z.zone).collect();
         let mut state = self.watch.state.lock();
-        let differs = |z: &&ZoneDescriptor| {
-            worn(z.condition) != state.told.get(&z.zone).copied() || self.is_elsewhere(z)
-        };
-        let differing: Vec<ZoneIndex> = zones.iter().filter(differs).map(|z| z.zone).collect();
+        let differs = |z: &&ZoneDescriptor| worn(z.condition) != state.told.get(&z.zone).copied();
+        let mut differing: Vec<ZoneIndex> = zones.iter().filter(differs).map(|z| z.zone).collect();
+        differing.extend(elsewhere);
         if differing.is_empty() {
             return;
         }
@@ -318,6 +320,21 @@ impl Volume {
         self.watch.has_to_ask.store(true, Ordering::Release);
         drop(state);
         self.alarm.ring();
+    }
+
+    /// Makes the writes of a zone wait for a report if its pointer is not the one described. Returns true
+    /// if it does.
+    fn holds_if_elsewhere(&self, described: &ZoneDescriptor) -> bool {
+        if !self.is_elsewhere(described) {
+            return false;
+        }
+        let mut shard = self.plugs.shard(described.zone).lock();
+        let is_elsewhere = self.is_elsewhere(described);
+        if is_elsewhere {
+            let word = self.plugs.update(described.zone, Word::recovering);
+            shard.queue(described.zone).invalidate_report(word);
+        }
+        is_elsewhere
     }
 
     /// True if no writes of the zone are in flight or waiting, and its pointer is not the one described. A

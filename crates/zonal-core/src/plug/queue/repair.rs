@@ -210,6 +210,8 @@ impl<T> Queue<T> {
         }
         match hole(&failed, &verdicts, pointer) {
             Some(place) => self.record_loss(place),
+            // A report that was only asked for, and says what is known.
+            None if verdicts.is_empty() && pointer == word.pointer() => {}
             // The first of several losses counts: writes behind it wait for the resubmitted ones.
             None if verdicts.is_empty() || verdicts.iter().any(|v| v.is_lost()) => self.record_loss(pointer),
             None => {}
