@@ -482,7 +482,7 @@ impl Core {
         }
         self.space.lock().close(zone)?;
         // It would fail in each of the other zones.
-        let is_gone = matches!(error, RequestError::Device(DeviceError::Gone));
+        let is_gone = error.as_device() == DeviceError::Gone;
         if is_gone {
             self.make_read_only_because(error.to_string());
         }

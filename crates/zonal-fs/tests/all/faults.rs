@@ -73,8 +73,13 @@ fn drive_that_is_gone_is_the_reason_and_not_a_lack_of_space() {
             let write = |ino| fs.write(&waiter, ino, 0, Payload::Bytes(&bytes(n, 14 * BLOCK)));
             told.extend(made.and_then(write).err());
             told.extend(fs.sync(&waiter).err());
+            if !told.is_empty() {
+                break;
+            }
         }
         assert!(!told.is_empty());
+        let next = fs.create(&waiter, ROOT, b"next", &NewFile::new(FileKind::File, 0o644));
+        told.push(next.expect_err("it is read-only at once"));
         for error in told {
             assert!(error.to_string().contains("gone"), "{rule}: {error}");
         }
