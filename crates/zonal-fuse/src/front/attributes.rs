@@ -35,12 +35,16 @@ const LIFETIMES: [(&str, Lifetime); 6] = [
 /// Prefix of names visible to root only.
 const TRUSTED: &[u8] = b"trusted.";
 
+/// Time for which the kernel may cache attributes of a closed file whose data is not yet on the drive.
+const WAITING: Duration = Duration::from_secs(1);
+
 impl Front {
     /// Attributes as shown by the mount, and the time for which the kernel may cache them.
     ///
     /// Data in memory and in flight counts as blocks: a file with fewer blocks than bytes would
     /// look sparse. Attributes are not cached while the count may change: until the data is written,
     /// or in a file without holes until it is closed, since more data may follow from the page cache.
+    /// In the latter case they are cached for a short time: if the data is lost, the file is shortened.
     /// Neither are they cached if the next write must report a loss.
     fn shown(&self, ino: u64, file: &Attributes) -> (Attributes, Duration) {
         let options = &self.options;
@@ -56,9 +60,13 @@ impl Front {
             blocks,
             ..*file
         };
-        let is_settled = waiting == 0 || is_dense && !self.handles.has_writers(ino);
-        let asks_again = !is_settled || self.handles.has_loss(ino);
-        (shown, if asks_again { Duration::ZERO } else { reply::FOR_EVER })
+        let valid = match waiting {
+            _ if self.handles.has_loss(ino) => Duration::ZERO,
+            0 => reply::FOR_EVER,
+            _ if is_dense && !self.handles.has_writers(ino) => WAITING,
+            _ => Duration::ZERO,
+        };
+        (shown, valid)
     }
 
     /// Reply about a file that was looked up or created.

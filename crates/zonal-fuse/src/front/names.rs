@@ -102,6 +102,25 @@ impl Front {
         Ok(Some(self.fs.set_attributes(waiter, ino, &changes)?))
     }
 
+    /// Removes a new name again if the file has not got its inherited properties. The kernel is told
+    /// that the call failed, and takes the directory as unchanged.
+    fn or_unmade<T>(
+        &self,
+        inherited: Result<T, Refusal>,
+        (parent, name): (u64, &[u8]),
+        spec: &NewFileSpec,
+        waiter: &MountWaiter<'_>,
+    ) -> Result<T, Refusal> {
+        if inherited.is_err() {
+            // The first error is the one to return.
+            let _ = match spec.new.kind {
+                FileKind::Directory => self.fs.rmdir(waiter, parent, name),
+                _ => self.fs.unlink(waiter, parent, name),
+            };
+        }
+        inherited
+    }
+
     /// Creates a file of any kind except a symbolic link.
     pub(super) fn make(
         &self,
@@ -124,7 +143,8 @@ impl Front {
         waiter: &MountWaiter<'_>,
     ) -> Outcome {
         let mut found = self.fs.create_known(waiter, parent, name, &spec.new)?;
-        if let Some(attributes) = self.apply_inherited(found.ino, spec, waiter)? {
+        let inherited = self.apply_inherited(found.ino, spec, waiter);
+        if let Some(attributes) = self.or_unmade(inherited, (parent, name), spec, waiter)? {
             found.attributes = attributes;
         }
         body(&self.entry(&found), reply)
@@ -235,7 +255,8 @@ impl Front {
         let opened = self.fs.open_or_create(waiter, (header.nodeid, name), &spec.new, if_there)?;
         let ino = opened.file.ino();
         if opened.is_new {
-            self.apply_inherited(ino, &spec, waiter)?;
+            let inherited = self.apply_inherited(ino, &spec, waiter);
+            self.or_unmade(inherited, (header.nodeid, name), &spec, waiter)?;
         }
         self.reply_opened(opened.file, asked.flags, reply)
     }
