@@ -88,6 +88,9 @@ struct Shared {
     queues: Box<[Place]>,
     depth: usize,
     jobs: Jobs<Job>,
+    /// Messages of threads that hold the lock of a queue, for a thread of their own: standard error may
+    /// take them late, and helpers may all wait for the kernel.
+    messages: Arc<Jobs<String>>,
     wakeups: Wakeups,
     notices: Notices,
     is_gone: AtomicBool,
@@ -123,8 +126,6 @@ enum Job {
     Command { queue: usize, command: Command, context: Context },
     /// A write that has failed, with its error.
     Failed { queue: usize, command: Command, context: Context, error: DeviceError },
-    /// A message of a thread that holds the lock of a queue. Standard error may take it late.
-    Say(String),
 }
 
 /// What [`BlockDevice::start`] needs.
@@ -164,6 +165,7 @@ impl BlockDevice {
             queues: queues.into_iter().map(place).collect(),
             depth: depth as usize,
             jobs: Jobs::default(),
+            messages: Arc::default(),
             wakeups: Wakeups::watching(events),
             notices: Notices::default(),
             is_gone: AtomicBool::new(false),
@@ -172,6 +174,13 @@ impl BlockDevice {
             refusals: Mutex::default(),
             healed: AtomicU64::new(0),
         });
+        let (name, messages) = (shared.info.name.clone(), shared.messages.clone());
+        // Nobody waits for its end.
+        drop(threads::spawn("zonal-blk-say", move || {
+            while let Some(text) = messages.next() {
+                say(&name, text);
+            }
+        })?);
         let mut device = BlockDevice { shared, helpers: Vec::new(), _locks: locks };
         for n in 0..HELPERS {
             let shared = device.shared.clone();
@@ -184,6 +193,7 @@ impl BlockDevice {
 impl Drop for BlockDevice {
     fn drop(&mut self) {
         self.shared.jobs.end();
+        self.shared.messages.end();
         for helper in self.helpers.drain(..) {
             // A helper that panicked has printed its message.
             let _ = helper.join();
@@ -201,7 +211,7 @@ impl Shared {
     /// Marks the device as gone.
     fn lose(&self) {
         if !self.is_gone.swap(true, Ordering::AcqRel) {
-            self.jobs.add(Job::Say("the drive is gone".into()));
+            self.messages.add("the drive is gone".into());
             self.notices.note(|changes| changes.gone = true);
             self.wakeups.ring_all();
         }
@@ -316,7 +326,7 @@ impl Shared {
     fn watch(&self, number: usize, state: &mut State, has_moved: bool) {
         if has_moved || state.queue.in_flight() == 0 {
             if std::mem::take(&mut state.stands_still) {
-                self.jobs.add(Job::Say(format!("queue {number} moves again")));
+                self.messages.add(format!("queue {number} moves again"));
             }
             state.still_since = None;
             return;
@@ -328,7 +338,7 @@ impl Shared {
             let text = format!(
                 "queue {number} waits for the kernel (commands: {waiting}), with no answer for 30 s; its messages about {name} may tell why: dmesg"
             );
-            self.jobs.add(Job::Say(text));
+            self.messages.add(text);
         }
     }
 }
@@ -341,10 +351,6 @@ impl Shared {
                 Job::Command { queue, command, context } => (queue, context, self.run(&command)),
                 Job::Failed { queue, command, context, error } => {
                     (queue, context, Err(self.look_after(&command, error)))
-                }
-                Job::Say(text) => {
-                    say(&self.info.name, text);
-                    continue;
                 }
             };
             let mut state = self.queues[queue].state.lock();
@@ -437,9 +443,6 @@ impl Shared {
                 };
             }
         };
-        if let Some(error) = worn(zone.condition) {
-            return error;
-        }
         // Only a write at the drive's own pointer is refused because of the kernel's, and not for lack of
         // open or active zones.
         let is_refusal = !matches!(error, DeviceError::Zone(_));

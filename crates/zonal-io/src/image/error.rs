@@ -12,7 +12,7 @@ fn no_file(path: &Path) -> &'static str {
     if path.is_dir() {
         "is a directory, not a device"
     } else {
-        "not a regular file; real drives are not supported yet"
+        "is not a regular file; the names of other devices are in `zonal help devices`"
     }
 }
 

@@ -24,8 +24,15 @@ const CONVENTIONAL: u8 = 1;
 pub enum Access {
     /// It may be written.
     Allowed,
-    /// It cannot be opened, or not for writing, with the error.
-    Refused(String),
+    /// It cannot be opened, or not for writing.
+    Refused {
+        /// Error of the operating system.
+        error: String,
+        /// Group that may read and write the device file, unless that is root's.
+        group: Option<String>,
+        /// True if root was refused.
+        is_root: bool,
+    },
 }
 
 /// Write cache of a drive, as its driver reports it.
@@ -69,8 +76,11 @@ pub struct Evidence {
 pub fn examine(evidence: &Evidence) -> Vec<Finding> {
     let mut found = Vec::new();
     obstacles(evidence, &mut found);
-    let is_gone = found.iter().any(|finding| matches!(finding, Finding::Offline { .. }));
-    if !is_gone {
+    let is_drive = |finding: &Finding| {
+        use Finding::{HostAware, KernelWithoutZones, NotZoned, Offline};
+        !matches!(finding, Offline { .. } | NotZoned | HostAware | KernelWithoutZones)
+    };
+    if found.iter().all(is_drive) {
         users(evidence, &mut found);
     }
     // Limits and attributes of a device that cannot be used would only distract.
@@ -80,35 +90,39 @@ pub fn examine(evidence: &Evidence) -> Vec<Finding> {
         zones(evidence, &mut found);
         pointers(evidence, &mut found);
     }
-    log(&evidence.log, &mut found);
+    if evidence.facts.zoned == Some(Zoned::HostManaged) {
+        log(&evidence.log, &mut found);
+    }
     // The sort is stable: the order above is that of importance.
     found.sort_by_key(|finding| std::cmp::Reverse(finding.severity()));
     found
 }
 
-/// Reasons why the drive cannot be used.
+/// Reasons why the drive cannot be used. Nothing else is said of a device without zones: it is the
+/// wrong device, and advice on its users could do harm.
 fn obstacles(evidence: &Evidence, found: &mut Vec<Finding>) {
     let facts = &evidence.facts;
     if let Some(version) = evidence.kernel.filter(|version| *version < KERNEL_MIN) {
         found.push(Finding::KernelTooOld { version });
     }
-    let is_well = evidence.state.as_deref().is_none_or(|state| matches!(state, "running" | "live"));
-    if facts.sectors == 0 || !is_well {
-        found.push(Finding::Offline { sectors: facts.sectors, state: evidence.state.clone() });
-        return;
-    }
     match (facts.zoned, evidence.zones_built) {
         // Newer kernels have the attribute also without zones.
-        (None, _) | (Some(Zoned::None), Some(false)) => found.push(Finding::KernelWithoutZones),
-        (Some(Zoned::None), _) => found.push(Finding::NotZoned),
-        (Some(Zoned::HostAware), _) => found.push(Finding::HostAware),
+        (None, _) | (Some(Zoned::None), Some(false)) => return found.push(Finding::KernelWithoutZones),
+        (Some(Zoned::None), _) => return found.push(Finding::NotZoned),
+        (Some(Zoned::HostAware), _) => return found.push(Finding::HostAware),
         (Some(Zoned::HostManaged), _) => {}
+    }
+    let is_well = evidence.state.as_deref().is_none_or(|state| matches!(state, "running" | "live"));
+    if facts.sectors == 0 || !is_well {
+        return found.push(Finding::Offline { sectors: facts.sectors, state: evidence.state.clone() });
     }
     if let Some(of) = &facts.partition_of {
         found.push(Finding::Partition { of: of.clone() });
     }
     match (&evidence.access, &evidence.zones) {
-        (Access::Refused(error), _) => found.push(Finding::NoAccess { error: error.clone() }),
+        (Access::Refused { error, group, is_root }, _) => {
+            found.push(Finding::NoAccess { error: error.clone(), group: group.clone(), is_root: *is_root });
+        }
         (Access::Allowed, Err(error)) => found.push(Finding::NoReport { error: error.clone() }),
         (Access::Allowed, Ok(_)) => {}
     }
@@ -118,7 +132,7 @@ fn obstacles(evidence: &Evidence, found: &mut Vec<Finding>) {
 fn users(evidence: &Evidence, found: &mut Vec<Finding>) {
     let Uses { mounts, swap, holders, processes } = &evidence.uses;
     if !mounts.is_empty() {
-        found.push(Finding::Mounted { at: mounts.clone() });
+        found.push(Finding::Mounted { at: mounts.clone(), by_zonal: !processes.is_empty() });
     }
     if *swap {
         found.push(Finding::Swap);

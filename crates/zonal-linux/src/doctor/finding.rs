@@ -68,6 +68,8 @@ pub enum Finding {
         /// State of the device, if its driver has one.
         state: Option<String>,
     },
+    /// There is no such device.
+    NoDevice,
     /// The kernel knows of no zones.
     NotZoned,
     /// The zones accept writes anywhere.
@@ -81,6 +83,10 @@ pub enum Finding {
     NoAccess {
         /// Error of the operating system.
         error: String,
+        /// Group that may read and write the device file, unless that is root's.
+        group: Option<String>,
+        /// True if root was refused.
+        is_root: bool,
     },
     /// The kernel treats the device as read-only.
     ReadOnly,
@@ -103,6 +109,8 @@ pub enum Finding {
     Mounted {
         /// Directories.
         at: Vec<PathBuf>,
+        /// True if a process of Zonal has it open.
+        by_zonal: bool,
     },
     /// The device is used as swap space.
     Swap,
@@ -225,6 +233,7 @@ impl Finding {
             Finding::AioUsedUp { .. } => "aio-used-up",
             Finding::ModuleMissing { .. } => "module-missing",
             Finding::Offline { .. } => "offline",
+            Finding::NoDevice => "no-device",
             Finding::NotZoned => "not-zoned",
             Finding::HostAware => "host-aware",
             Finding::Partition { .. } => "partition",
@@ -264,6 +273,7 @@ impl Finding {
             Finding::KernelTooOld { .. }
             | Finding::KernelWithoutZones
             | Finding::Offline { .. }
+            | Finding::NoDevice
             | Finding::NotZoned
             | Finding::HostAware
             | Finding::Partition { .. }

@@ -10,7 +10,7 @@ use io_uring::IoUring;
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use zonal_io::owner::{self, Owner};
 
@@ -52,14 +52,14 @@ pub fn drive(path: &Path) -> Result<Evidence, FactsError> {
     let file = match (opened, rustix::fs::access(path, rustix::fs::Access::WRITE_OK)) {
         (Ok(file), Ok(())) => file,
         (Err(error), _) => {
-            evidence.access = Access::Refused(error.to_string());
+            evidence.access = refused(path, &error);
             return Ok(evidence);
         }
         // Without write permission there is still something to see, and with a read-only device
         // the kernel refuses it, too.
         (Ok(file), Err(Errno::ROFS)) => file,
         (Ok(file), Err(error)) => {
-            evidence.access = Access::Refused(io::Error::from(error).to_string());
+            evidence.access = refused(path, &error.into());
             file
         }
     };
@@ -72,6 +72,26 @@ pub fn drive(path: &Path) -> Result<Evidence, FactsError> {
         }
     }
     Ok(evidence)
+}
+
+/// Refused access to a device file, with what its owner says of it.
+fn refused(path: &Path, error: &io::Error) -> Access {
+    let group = fs::metadata(path).ok().filter(|file| file.gid() != 0 && file.mode() & 0o060 == 0o060);
+    Access::Refused {
+        error: error.to_string(),
+        group: group.and_then(|file| group_name(file.gid())),
+        is_root: rustix::process::geteuid().is_root(),
+    }
+}
+
+/// Name of a group in `/etc/group`.
+fn group_name(gid: u32) -> Option<String> {
+    let groups = fs::read_to_string("/etc/group").ok()?;
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        (fields.nth(1)?.parse() == Ok(gid)).then(|| name.to_owned())
+    })
 }
 
 /// Evidence about this machine.

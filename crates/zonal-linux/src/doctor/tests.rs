@@ -86,6 +86,10 @@ fn keys(found: &[Finding]) -> Vec<&'static str> {
     found.iter().map(Finding::key).collect()
 }
 
+fn refused(group: Option<&str>, is_root: bool) -> Access {
+    Access::Refused { error: "Permission denied".to_owned(), group: group.map(str::to_owned), is_root }
+}
+
 /// A change of evidence about a drive, or about a machine.
 type Change<T = Evidence> = fn(&mut T);
 
@@ -112,7 +116,7 @@ fn each_change_of_a_healthy_namespace_makes_its_finding() {
         ("offline", |e| e.facts.sectors = 0),
         ("offline", |e| e.state = Some("dead".to_owned())),
         ("partition", |e| e.facts.partition_of = Some("nvme0n1".to_owned())),
-        ("no-access", |e| e.access = Access::Refused("Permission denied".to_owned())),
+        ("no-access", |e| e.access = refused(None, false)),
         ("no-report", |e| e.zones = Err("Inappropriate ioctl for device".to_owned())),
         ("read-only", |e| e.facts.read_only = true),
         ("other-data", |e| e.owner = Some(Owner::FileSystem("btrfs"))),
@@ -193,13 +197,43 @@ fn small_commands_that_the_drive_requires_are_no_finding() {
 #[test]
 fn unusable_drive_has_its_reason_first_and_no_advice_on_settings() {
     let mut evidence = healthy();
-    evidence.facts.zoned = Some(Zoned::None);
+    evidence.zones = Err("Inappropriate ioctl for device".to_owned());
     evidence.facts.scheduler = "bfq".to_owned();
     evidence.uses.mounts.push(PathBuf::from("/mnt"));
     evidence.log = Log::Lines(vec![line("nvme nvme0: I/O tag 3 QID 1 timeout, aborting")]);
     let found = examine(&evidence);
-    assert_eq!(keys(&found), ["not-zoned", "mounted", "kernel-log"]);
+    assert_eq!(keys(&found), ["no-report", "mounted", "kernel-log"]);
     assert_eq!(found[0].severity(), Severity::Unusable);
+}
+
+#[test]
+fn device_without_zones_has_no_other_finding() {
+    let mut evidence = healthy();
+    (evidence.facts.zoned, evidence.facts.sectors) = (Some(Zoned::None), 0);
+    evidence.access = refused(None, true);
+    evidence.uses.mounts.push(PathBuf::from("/"));
+    evidence.log = Log::Lines(vec![line("nvme nvme0: I/O tag 3 QID 1 timeout, aborting")]);
+    assert_eq!(keys(&examine(&evidence)), ["not-zoned"]);
+}
+
+#[test]
+fn advice_fits_the_mount_and_the_refusal() {
+    let command = |change: Change| {
+        let mut evidence = healthy();
+        change(&mut evidence);
+        examine(&evidence)[0].text("nvme0n1").command
+    };
+    assert_eq!(command(|e| e.uses.mounts.push(PathBuf::from("/srv/a"))), "sudo umount /srv/a");
+    assert_eq!(command(|e| e.uses.mounts.push(PathBuf::from("/"))), "");
+    assert_eq!(command(|e| e.uses.mounts.push(PathBuf::from("/var/lib"))), "");
+    let of_zonal = |e: &mut Evidence| {
+        e.uses.mounts.push(PathBuf::from("/srv/a"));
+        e.uses.processes.push(4711);
+    };
+    assert_eq!(command(of_zonal), "sudo zonal unmount /srv/a");
+    assert_eq!(command(|e| e.access = refused(Some("disk"), false)), "sudo usermod -aG disk $USER");
+    assert_eq!(command(|e| e.access = refused(None, false)), "sudo zonal doctor /dev/nvme0n1");
+    assert_eq!(command(|e| e.access = refused(Some("disk"), true)), "");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::{Finding, KERNEL_MIN};
 use crate::stale::Stale;
+use std::path::Path;
 use zonal_io::volume::size_text;
 
 /// Maximum number of zones named in a text.
@@ -21,6 +22,12 @@ pub struct Text {
     pub why: String,
     /// Command that mends it, or the next step; empty for a note without one.
     pub command: String,
+}
+
+/// True if a directory belongs to the running system, so that it must not be unmounted.
+fn is_of_the_system(dir: &Path) -> bool {
+    const DIRECTORIES: [&str; 7] = ["/boot", "/usr", "/var", "/home", "/etc", "/opt", "/root"];
+    dir == Path::new("/") || DIRECTORIES.iter().any(|of| dir.starts_with(of))
 }
 
 impl Finding {
@@ -89,6 +96,12 @@ impl Finding {
                 "all commands fail; check power and cables; the kernel also gives a drive whose zones it refuses a size of 0",
                 format!("sudo dmesg | grep -w {name}"),
             ),
+            Finding::NoDevice => text(
+                "there is no such device",
+                "no file of this name".to_owned(),
+                "the drive is not connected, has another name, or has no block device",
+                "zonal list".to_owned(),
+            ),
             Finding::NotZoned => text(
                 "the device has no zones",
                 "the kernel's attribute queue/zoned is `none`".to_owned(),
@@ -108,11 +121,23 @@ impl Finding {
                 "zone numbers and limits belong to the whole drive",
                 format!("zonal doctor /dev/{of}"),
             ),
-            Finding::NoAccess { error } => text(
+            Finding::NoAccess { error, group, is_root } => text(
                 "the device cannot be opened for writing",
                 error.clone(),
-                "without access, Zonal can neither report zones nor write; run it as root, or join the group of the device",
-                "sudo usermod -aG disk $USER".to_owned(),
+                match (is_root, group) {
+                    (true, _) => {
+                        "root may open every device file, so something else forbids it, such as the device list of a container"
+                    }
+                    (false, Some(_)) => {
+                        "Zonal can neither report zones nor write; members of the group may, on all devices of the group, after they have logged in again"
+                    }
+                    (false, None) => "Zonal can neither report zones nor write",
+                },
+                match (is_root, group) {
+                    (true, _) => String::new(),
+                    (false, Some(group)) => format!("sudo usermod -aG {group} $USER"),
+                    (false, None) => format!("sudo zonal doctor {device}"),
+                },
             ),
             Finding::ReadOnly => text(
                 "the device is read-only",
@@ -141,11 +166,16 @@ impl Finding {
                 "`zonal mount` mounts it, and `zonal fsck` checks it",
                 String::new(),
             ),
-            Finding::Mounted { at } => text(
+            Finding::Mounted { at, by_zonal } => text(
                 "the device is mounted",
                 at.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(", "),
-                "two writers of one drive destroy each other's data",
+                match at.iter().any(|dir| is_of_the_system(dir)) {
+                    true => "it has files of the running system; use another drive",
+                    false => "two writers of one drive destroy each other's data",
+                },
                 match at.first() {
+                    _ if at.iter().any(|dir| is_of_the_system(dir)) => String::new(),
+                    Some(dir) if *by_zonal => format!("sudo zonal unmount {}", dir.display()),
                     Some(dir) => format!("sudo umount {}", dir.display()),
                     None => format!("sudo umount {device}"),
                 },

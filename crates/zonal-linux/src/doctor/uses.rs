@@ -27,7 +27,8 @@ impl Uses {
         let is_it = |path: &Path| number_of(path) == Some(facts.number);
         let number = rustix::fs::makedev(facts.number.0, facts.number.1);
         // File systems that span several devices have a number of their own, and a device as source.
-        let has_it = |mount: &Mount| mount.device == number || is_it(&mount.source);
+        let has_it =
+            |mount: &Mount| mount.device == number || mount.source.is_absolute() && is_it(&mount.source);
         let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
         Uses {
             mounts: mounts().into_iter().filter(has_it).map(|mount| mount.dir).collect(),

@@ -40,11 +40,15 @@ pub(crate) struct Doctor {
 }
 
 pub(crate) fn run(arguments: &Doctor, out: &mut dyn Write) -> Result<(), Failure> {
-    let Some(path) = &arguments.device else {
+    let Some(name) = &arguments.device else {
         let machine = gather::machine();
         let report = Report::of_machine(&machine);
         return report.print(arguments, out);
     };
+    let path = &path_of(name)?;
+    if matches!(path.try_exists(), Ok(false)) {
+        return Report::of_nothing(path).print(arguments, out);
+    }
     let mut evidence = evidence_of(path)?;
     let mut found = examine(&evidence);
     let stale = found.iter().find_map(|finding| match finding {
@@ -57,6 +61,22 @@ pub(crate) fn run(arguments: &Doctor, out: &mut dyn Write) -> Result<(), Failure
         found = examine(&evidence);
     }
     Report::of_drive(path, &evidence, found).print(arguments, out)
+}
+
+/// Path of the device file: the argument, or that in a name `blk:PATH,OPTION...`.
+fn path_of(name: &Path) -> Result<PathBuf, Failure> {
+    let Some((scheme, rest)) = name.to_str().and_then(|name| name.split_once(':')) else {
+        return Ok(name.to_owned());
+    };
+    match scheme {
+        "blk" => Ok(rest.split(',').next().unwrap_or(rest).into()),
+        _ if name.exists() || scheme.contains('/') => Ok(name.to_owned()),
+        _ => Err(anyhow!(
+            "{}: only block devices are examined; `zonal info` and `zonal fsck` are for all devices",
+            shown_word(name.as_os_str())
+        ))
+        .or_exit(Exit::Usage),
+    }
 }
 
 fn evidence_of(path: &Path) -> Result<Evidence, Failure> {
@@ -96,6 +116,16 @@ impl Report {
         }
     }
 
+    /// Report on a device that does not exist.
+    fn of_nothing(path: &Path) -> Report {
+        Report {
+            device: Some(shown_word(path.as_os_str())),
+            name: path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default(),
+            summary: "no such device".to_owned(),
+            findings: vec![Finding::NoDevice],
+        }
+    }
+
     fn of_machine(machine: &Machine) -> Report {
         let zoned = match machine.zoned {
             1 => "1 zoned block device".to_owned(),
@@ -131,7 +161,8 @@ impl Report {
             (0, 0) => Ok(()),
             (0, count) => Err(anyhow!("{title}: {}", found(count)).into()),
             (unusable, others) => {
-                Err(anyhow!("{title}: unusable; {}", found(unusable + others))).or_exit(Exit::Device)
+                let healed = if arguments.heal { "; nothing was healed" } else { "" };
+                Err(anyhow!("{title}: unusable; {}{healed}", found(unusable + others))).or_exit(Exit::Device)
             }
         }
     }
@@ -189,7 +220,10 @@ impl Report {
 /// Model, size and zones of a drive.
 fn summary(facts: &Facts) -> String {
     let bytes = |sectors: u64| human(sectors * SECTOR_BYTES);
-    let zones = format!("{} zones of {}", facts.zones, bytes(facts.zone_sectors));
+    let zones = match facts.zones {
+        0 => "no zones".to_owned(),
+        zones => format!("{zones} zones of {}", bytes(facts.zone_sectors)),
+    };
     format!("{}, {}, {zones}", harmless(&facts.label()), bytes(facts.sectors))
 }
 
