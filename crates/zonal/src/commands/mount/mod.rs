@@ -103,10 +103,15 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
     if options.remount {
         return remount(&arguments.dir, &options.mount, &arguments.options);
     }
+    let dir = place::prepare(&arguments.dir)?;
     if options.no_fail && is_missing(&arguments.device) {
+        let (device, dir) = (shown_word(arguments.device.as_ref()), shown_word(dir.as_os_str()));
+        let _ = writeln!(
+            std::io::stderr(),
+            "zonal: {device}: no such device; nothing is mounted at {dir} (nofail)"
+        );
         return Ok(());
     }
-    let dir = place::prepare(&arguments.dir)?;
     let log_file = arguments.log.as_deref().or(options.log.as_deref());
     if arguments.daemon {
         return in_background(log_file, out);
@@ -304,10 +309,14 @@ fn leave(dir: &Path, session: &Session, log: &Log) {
 /// True if `device` is the name of a file that does not exist.
 fn is_missing(device: &str) -> bool {
     let path = match device.split_once(':') {
-        Some(("blk" | "image", rest)) => rest.split(',').next().unwrap_or(rest),
+        Some(("blk" | "image", rest)) => match rest.strip_prefix('[') {
+            Some(path) => path.split(']').next().unwrap_or(path),
+            None => rest.split(',').next().unwrap_or(rest),
+        },
+        Some((scheme, _)) if !scheme.contains('/') => return false,
         _ => device,
     };
-    path.starts_with('/') && matches!(Path::new(path).try_exists(), Ok(false))
+    matches!(Path::new(path).try_exists(), Ok(false))
 }
 
 /// Opens a device. `umount` does not wait for the process that it ends, so the next mount has to.
