@@ -1,6 +1,6 @@
 //! `zonal list` and `zonal doctor` on this machine, which may have any drives or none.
 
-use crate::cli::{DEVICE, drive, refused, zonal};
+use crate::cli::{DEVICE, USAGE, drive, refused, zonal};
 use serde_json::Value;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -42,8 +42,16 @@ fn doctor_refuses_anything_but_a_block_device() {
     let dir = drive();
     let error = refused(dir.path(), "doctor d", DEVICE);
     assert_eq!(error, "zonal: d: is not a block device");
-    let error = refused(dir.path(), "doctor nowhere", DEVICE);
-    assert!(error.starts_with("zonal: nowhere: cannot be examined: No such file"), "{error}");
+    let error = refused(dir.path(), "doctor blk:d,queues=2", DEVICE);
+    assert_eq!(error, "zonal: d: is not a block device");
+    let error = refused(dir.path(), "doctor ram:size=1M", USAGE);
+    assert!(error.starts_with("zonal: ram:size=1M: only block devices are examined"), "{error}");
+    let output = program::command(dir.path(), "doctor blk:nowhere --json --heal").output().unwrap();
+    let report = parsed(&String::from_utf8(output.stdout).unwrap());
+    assert_eq!((output.status.code(), &report["fit"]), (Some(DEVICE), &false.into()));
+    assert_eq!(report["findings"][0]["key"], "no-device");
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(error, "zonal: nowhere: unusable; 1 finding; nothing was healed\n");
 }
 
 #[test]

@@ -21,7 +21,7 @@ const FOUND: &[(&str, &str)] = &[
     ("read_only", "1 read-only zones-offline zones-read-only"),
     ("user", "1"),
     ("file", "4"),
-    ("missing", "4"),
+    ("missing", "4 no-device"),
     ("nvme", "0"),
     ("written", "0"),
     ("reset_behind", "1 stale-pointer"),

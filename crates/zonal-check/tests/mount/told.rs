@@ -91,6 +91,20 @@ fn log_and_metadata_are_options_too() {
     assert!(time.starts_with("20") && time.ends_with("Z ") && rest.starts_with("dirty pages"), "{line}");
 }
 
+/// As written in /etc/fstab for a drive that may be missing.
+#[test]
+fn missing_device_is_no_error_with_nofail() {
+    let place = MountPlace::new("128M");
+    for device in ["missing.img", "image:missing.img,threads=1", "blk:[/dev/missing],queues=2"] {
+        let output =
+            program::command(place.home(), &format!("mount {device} m -o rw,nofail")).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{device}: {said}");
+        assert!(said.contains("no such device; nothing is mounted at "), "{said}");
+    }
+    program::run(place.home(), "mount missing.img m").refused(4);
+}
+
 #[test]
 fn attributes_that_would_mean_nothing_are_refused() {
     let place = MountPlace::new("128M");
