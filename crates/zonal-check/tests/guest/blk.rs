@@ -37,6 +37,7 @@ const FOUND: &[(&str, &str)] = &[
     ),
     ("report.lines", "16"),
     ("report.same", "ok"),
+    ("report.zbd", "ok"),
     (
         "guard",
         "blk:/dev/nullb0, a drive without a model name (no serial number): there is data of unknown origin (3 zones are not empty) on it; --yes overwrites it",

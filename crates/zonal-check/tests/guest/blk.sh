@@ -65,6 +65,15 @@ blkzone report /dev/nullb0 >/tmp/theirs
 $zonal report blk:/dev/nullb0 >/tmp/ours
 tell "report.lines $(wc -l </tmp/ours)"
 tell "report.same $(result cmp /tmp/ours /tmp/theirs)"
+# The report of zbd in the format of blkzone: it has bytes, and pointers of all zones.
+zbd report -csv /dev/nullb0 | awk -F ', *' '
+    BEGIN { split("0x0 0(nw) 0x1 1(em) 0x2 2(oi) 0x3 3(oe) 0x4 4(cl) 0xd 13(ro) 0xe 14(fu) 0xf 15(of)", words, " "); for (n = 1; n in words; n += 2) condition[words[n]] = words[n + 1] }
+    NR > 1 {
+        pointer = ($2 == 1 || $7 == "0xd" || $7 == "0xe" || $7 == "0xf") ? "N/A" : sprintf("0x%06x", ($6 - $3) / 512)
+        kind = $2 == 1 ? "1(CONVENTIONAL)" : "2(SEQ_WRITE_REQUIRED)"
+        printf "  start: 0x%09x, len 0x%06x, cap 0x%06x, wptr %s reset:%d non-seq:%d, zcond:%6s [type: %s]\n", $3 / 512, $4 / 512, $5 / 512, pointer, $9, $8, condition[$7], kind
+    }' >/tmp/of_zbd
+tell "report.zbd $(result cmp /tmp/ours /tmp/of_zbd)"
 tell "guard $($zonal reset blk:/dev/nullb0 --all 2>&1 | sed 's/^zonal: //')"
 
 for n in $(seq 24); do
