@@ -226,10 +226,13 @@ impl Naive {
         self.sent.retain(|s| *s != Sent::Report);
         match resync {
             Some(Resync { class, pointer }) => {
-                let before = self.lost;
+                let (before, issued) = (self.lost, self.pointer());
                 self.stands_at(pointer);
                 self.class = class;
-                self.lost = Some(before.map_or(pointer, |lost| lost.min(pointer)));
+                self.lost = match pointer == issued {
+                    true => before,
+                    false => Some(before.map_or(pointer, |lost| lost.min(pointer))),
+                };
             }
             None => {
                 self.report_failed = true;
