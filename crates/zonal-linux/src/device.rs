@@ -14,6 +14,7 @@
 //! until it ends.
 
 use crate::errors::{self, Seen};
+use crate::ioctl::condition::{CLOSED, EMPTY, FULL, OFFLINE, READ_ONLY};
 use crate::ioctl::{self, Action, Source};
 use crate::queue::{Queue, Returned, Slot};
 use crate::say;
@@ -49,13 +50,6 @@ const RETRY: u64 = 1_000_000;
 /// Failures at the drive's own pointer after which the kernel's pointer is looked at. The first one
 /// makes the kernel ask the drive, which mends everything but a stale pointer.
 const REFUSALS_MAX: u32 = 2;
-
-/// Conditions of a zone, as in `linux/blkzoned.h`.
-const EMPTY: u8 = 1;
-const CLOSED: u8 = 4;
-const READ_ONLY: u8 = 13;
-const FULL: u8 = 14;
-const OFFLINE: u8 = 15;
 
 /// Error of a change of a zone in this condition, if it is worn.
 fn worn(condition: u8) -> Option<DeviceError> {
@@ -420,8 +414,8 @@ impl Shared {
     fn reset_all(&self) -> io::Result<()> {
         let sectors = self.info.geometry.sectors().0;
         for zone in stale::report_all(&self.file, sectors, Source::Drive)? {
-            // Conditions 2, 3, 4 (open and closed) and 14 (full).
-            if zone.kind == 2 && matches!(zone.condition, 2..=4 | 14) {
+            // Open ones are 2 and 3.
+            if zone.kind == 2 && matches!(zone.condition, 2..=CLOSED | FULL) {
                 ioctl::manage(&self.file, Action::Reset, zone.start, zone.sectors)?;
             }
         }
@@ -446,7 +440,10 @@ impl Shared {
         // Only a write at the drive's own pointer is refused because of the kernel's, and not for lack of
         // open or active zones.
         let is_refusal = !matches!(error, DeviceError::Zone(_));
-        if !is_refusal || zone.written() != Some(write.sector.0 - start) || !matches!(zone.condition, 1..=4) {
+        if !is_refusal
+            || zone.written() != Some(write.sector.0 - start)
+            || !matches!(zone.condition, EMPTY..=CLOSED)
+        {
             self.refusals.lock().remove(&start);
             return error;
         }

@@ -78,8 +78,24 @@ pub struct Reported {
     pub pointer: u64,
     /// Type: 1 conventional, 2 sequential, 3 sequential preferred.
     pub kind: u8,
-    /// Condition, as in the standards.
+    /// Condition: see [`condition`].
     pub condition: u8,
+}
+
+/// Conditions of a zone in a report, as in `linux/blkzoned.h`.
+pub mod condition {
+    /// Empty.
+    pub const EMPTY: u8 = 1;
+    /// Opened by a command.
+    pub const EXPLICITLY_OPEN: u8 = 3;
+    /// Closed.
+    pub const CLOSED: u8 = 4;
+    /// Readable only.
+    pub const READ_ONLY: u8 = 13;
+    /// Full.
+    pub const FULL: u8 = 14;
+    /// Neither readable nor writable.
+    pub const OFFLINE: u8 = 15;
 }
 
 /// Source of a report.

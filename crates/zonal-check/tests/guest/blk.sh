@@ -100,16 +100,7 @@ fi
 tell "bad.always $(result timeout 60 $zonal bench --device blk:/dev/nullb2 --write-mode per-zone --name=j --rw=write --bs=4k --iodepth=8 --zonemode=zbd --size=8M --offset=8M | grep -o 'medium error\|Input/output error' | head -n 1)"
 
 # Behind the kernel's back, through sg: the drive is ahead of the kernel, which refuses writes for ever.
-modprobe scsi_debug dev_size_mb=64 zbc=managed zone_size_mb=4 zone_nr_conv=2 sector_size=4096 zone_max_open=4 delay=0
-modprobe sd_mod
-modprobe sg
-for _ in $(seq 50); do
-    disk=$(ls /sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*/block 2>/dev/null | head -n 1)
-    [ -n "$disk" ] && [ -e "/dev/$disk" ] && break
-    sleep 0.1
-done
-sg=/dev/$(ls /sys/block/"$disk"/device/scsi_generic)
-disk=/dev/$disk
+scsi_debug
 tell "kit.scsi_debug $(conforms "blk:$disk" any 60)"
 start=$((16 << 11))
 dd if=/dev/zero of="$disk" bs=4k count=2 seek=$((start / 8)) oflag=direct 2>/dev/null && tell "stale.before ok"

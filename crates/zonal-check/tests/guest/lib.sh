@@ -20,6 +20,20 @@ result() {
     if said=$("$@" 2>&1); then echo ok; else echo "failed: ${said//$'\n'/ }"; fi
 }
 
+# Makes a host-managed disk of 64 MiB by scsi_debug; sets disk and sg to its device files.
+scsi_debug() {
+    modprobe scsi_debug dev_size_mb=64 zbc=managed zone_size_mb=4 zone_nr_conv=2 sector_size=4096 zone_max_open=4 delay=0
+    modprobe sd_mod
+    modprobe sg
+    for _ in $(seq 50); do
+        disk=$(ls /sys/bus/pseudo/drivers/scsi_debug/adapter*/host*/target*/*/block 2>/dev/null | head -n 1)
+        [ -n "$disk" ] && [ -e "/dev/$disk" ] && break
+        sleep 0.1
+    done
+    sg=/dev/$(ls /sys/block/"$disk"/device/scsi_generic)
+    disk=/dev/$disk
+}
+
 # Number of kernel messages about errors.
 complaints() { dmesg | grep -cE 'I/O error|I/O Error|WARNING:|BUG:|nvme.*(timeout|reset|failed|Invalid)' || true; }
 

@@ -118,20 +118,12 @@ pub trait Backing: Send + Sync {
 pub struct FileBacking {
     file: File,
     mapped: OnceLock<Option<Mapped>>,
-    without_nowait: OnceLock<WithoutNowait>,
-}
-
-/// How a file is read at once whose file system does not know `RWF_NOWAIT`.
-#[derive(Clone, Copy, Debug)]
-enum WithoutNowait {
-    /// As otherwise: all of it is in memory.
-    InMemory,
-    /// Not at all.
-    Never,
+    /// Set once the file system was found not to know `RWF_NOWAIT`: true if it is in memory.
+    is_in_memory: OnceLock<bool>,
 }
 
 /// Type of a file system without a medium: `TMPFS_MAGIC` of `linux/magic.h`.
-const IN_MEMORY: rustix::fs::FsWord = 0x0102_1994;
+const TMPFS: rustix::fs::FsWord = 0x0102_1994;
 
 /// Maximum number of pieces in one vectored write: the limit of Linux.
 const PIECES_MAX: usize = 1024;
@@ -142,20 +134,12 @@ static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
 impl FileBacking {
     /// Uses `file`, which has to be open for reading and writing.
     pub const fn new(file: File) -> FileBacking {
-        FileBacking { file, mapped: OnceLock::new(), without_nowait: OnceLock::new() }
+        FileBacking { file, mapped: OnceLock::new(), is_in_memory: OnceLock::new() }
     }
 
     /// Returns the file.
     pub const fn file(&self) -> &File {
         &self.file
-    }
-
-    #[cold]
-    fn find_medium(&self) -> WithoutNowait {
-        match rustix::fs::fstatfs(&self.file).is_ok_and(|found| found.f_type == IN_MEMORY) {
-            true => WithoutNowait::InMemory,
-            false => WithoutNowait::Never,
-        }
     }
 
     fn punch(&self, at: u64, len: u64) -> Result<(), Errno> {
@@ -187,20 +171,17 @@ impl Backing for FileBacking {
     }
 
     fn read_at_once(&self, buf: &mut [u8], at: u64) -> bool {
-        match self.without_nowait.get() {
-            None => {
-                let len = buf.len();
-                let flags = ReadWriteFlags::NOWAIT;
-                match rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(buf)], at, flags) {
-                    Err(Errno::OPNOTSUPP) => _ = self.without_nowait.get_or_init(|| self.find_medium()),
-                    // All other cases, errors included, are left to the call that may wait.
-                    result => return result == Ok(len),
-                }
-                self.read_at_once(buf, at)
+        if self.is_in_memory.get().is_none() {
+            let len = buf.len();
+            let flags = ReadWriteFlags::NOWAIT;
+            let result = rustix::io::preadv2(&self.file, &mut [IoSliceMut::new(buf)], at, flags);
+            if result != Err(Errno::OPNOTSUPP) {
+                // All other cases, errors included, are left to the call that may wait.
+                return result == Ok(len);
             }
-            Some(WithoutNowait::InMemory) => self.read_at(buf, at).is_ok(),
-            Some(WithoutNowait::Never) => false,
         }
+        let is_tmpfs = || rustix::fs::fstatfs(&self.file).is_ok_and(|found| found.f_type == TMPFS);
+        *self.is_in_memory.get_or_init(is_tmpfs) && self.read_at(buf, at).is_ok()
     }
 
     fn write_at(&self, buf: &[u8], at: u64) -> io::Result<()> {

@@ -5,16 +5,12 @@ use super::log::Log;
 use super::uses::Uses;
 use super::{Finding, KERNEL_MIN, KernelVersion, Severity};
 use crate::ioctl::Reported;
+use crate::ioctl::condition::{EXPLICITLY_OPEN, OFFLINE, READ_ONLY};
 use crate::sysfs::{Facts, Zoned};
 use zonal_io::owner::Owner;
 
 /// Command size in bytes below which throughput suffers.
 const COMMAND_MIN: u64 = 512 << 10;
-
-/// Conditions of a zone in a report, as in the standards.
-const EXPLICITLY_OPEN: u8 = 3;
-const READ_ONLY: u8 = 13;
-const OFFLINE: u8 = 15;
 
 /// Type of a conventional zone in a report.
 const CONVENTIONAL: u8 = 1;
