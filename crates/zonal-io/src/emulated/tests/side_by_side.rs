@@ -5,7 +5,7 @@ use crate::emulated::{Extent, Locking, Storage};
 use crate::linear::Linear;
 use crate::trace::Trace;
 use std::sync::{Arc, Barrier, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Holds writes to zone 1 until released, and keeps no data.
 struct Held {
@@ -73,8 +73,9 @@ fn h51_reads_and_other_zones_go_on_while_data_moves() {
     }
 }
 
-/// Number of waits of commands submitted while a write to another zone was held.
-fn waits_behind_a_held_write(options: &EmulatedOptions) -> u64 {
+/// Number of waits of commands submitted while a write to another zone was held for at most `time`,
+/// or until they were done.
+fn waits_behind_a_held_write(options: &EmulatedOptions, time: Duration) -> u64 {
     let held = Arc::new(Held { arrived: Barrier::new(2), leave: Barrier::new(2) });
     let d = Arc::new(Emulated::new("held", options, held.clone()).unwrap());
     // Wrappers have to forward the device's counters.
@@ -87,8 +88,10 @@ fn waits_behind_a_held_write(options: &EmulatedOptions) -> u64 {
         let other = s.spawn(|| {
             d.submit(Nanos(0), 0, &command(Op::Flush, 0, 0), &mut Some(Context::token(2)));
         });
-        // Gives the flush time to reach the point where it waits.
-        std::thread::sleep(Duration::from_millis(50));
+        let end = Instant::now() + time;
+        while !other.is_finished() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         held.leave.wait();
         other.join().unwrap();
     });
@@ -97,8 +100,11 @@ fn waits_behind_a_held_write(options: &EmulatedOptions) -> u64 {
 
 #[test]
 fn contention_one_lock_is_counted_when_found_taken_and_a_lock_a_zone_is_not() {
-    assert_eq!(waits_behind_a_held_write(&small()), 0);
+    assert_eq!(waits_behind_a_held_write(&small(), Duration::from_secs(5)), 0);
     let one_lock = EmulatedOptions { lock: Locking::Device, ..small() };
-    assert_eq!(waits_behind_a_held_write(&one_lock), 1);
-    assert_eq!(waits_behind_a_held_write(&polled(one_lock)), 1);
+    for options in [one_lock.clone(), polled(one_lock)] {
+        // On a busy machine the thread of the flush may take long to reach the lock.
+        let times = (5..13).map(|n| Duration::from_millis(1 << n));
+        assert!(times.map(|time| waits_behind_a_held_write(&options, time)).any(|waits| waits == 1));
+    }
 }
