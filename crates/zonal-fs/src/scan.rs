@@ -10,10 +10,10 @@
 //! each block is taken at face value.
 
 use crate::BLOCK_SECTORS;
-use crate::drive::Drive;
-use crate::format::{Header, UnitError, Uuid, crc32c};
+use crate::drive::{Drive, is_lost};
+use crate::format::{Header, UnitError, UnitPlace, Uuid, crc32c};
 use crate::waiter::Wait;
-use zonal_core::{Sector, ZoneCondition, ZoneDescriptor};
+use zonal_core::{RequestError, Sector, Sectors, ZoneCondition, ZoneDescriptor};
 
 /// Maximum number of blocks per read.
 const WINDOW_MAX: u32 = 64;
@@ -85,6 +85,38 @@ pub fn written(zone: &ZoneDescriptor) -> u32 {
         _ => zone.write_pointer.map_or(0, |pointer| pointer.0.saturating_sub(zone.start.0)),
     };
     (sectors.min(zone.capacity.0) / u64::from(BLOCK_SECTORS)) as u32
+}
+
+/// Whether all of `unit` was written, in the drive with these zones.
+///
+/// What the drive has lost since it was written is no reason to deny it.
+///
+/// # Errors
+/// Those of reads that may succeed the next time.
+pub(crate) fn was_written(
+    drive: &Drive,
+    waiter: &dyn Wait,
+    uuid: &Uuid,
+    zones: &[ZoneDescriptor],
+    unit: &UnitPlace,
+) -> Result<bool, RequestError> {
+    let Some(zone) = zones.get(unit.zone as usize) else { return Ok(false) };
+    if zone.condition == ZoneCondition::Offline {
+        return Ok(true);
+    }
+    let blocks = unit.blocks + 1;
+    if unit.block.checked_add(blocks).is_none_or(|end| end > written(zone)) {
+        return Ok(false);
+    }
+    let at = zone.start + Sectors(u64::from(unit.block) * u64::from(BLOCK_SECTORS));
+    let bytes = match drive.read(waiter, at, blocks * BLOCK_SECTORS) {
+        Err(error) if is_lost(&error) => return Ok(true),
+        read => read?,
+    };
+    let (header, data) = bytes.split_at(BLOCK);
+    let Ok(decoded) = Header::decode(header, uuid) else { return Ok(false) };
+    let sums = data.chunks(BLOCK).map(crc32c);
+    Ok(Header::checksum_in(header) == unit.checksum && sums.eq(decoded.sums.iter().copied()))
 }
 
 /// Passes the contents of a zone of the file system `uuid` to `show`.

@@ -9,7 +9,7 @@ pub mod key;
 mod row;
 mod superblock;
 mod unit;
-mod varint;
+pub(crate) mod varint;
 
 pub use anchor::{Anchor, STORE_ZONES_MAX, SuperblockCopy};
 pub use row::{
@@ -18,7 +18,8 @@ pub use row::{
 };
 pub use superblock::{Metadata, SUPERBLOCK_BYTES, Superblock, SuperblockError, fuzz_superblock};
 pub use unit::{
-    DATA_BLOCKS_MAX, HEADER_BYTES, Header, NUMBERS_END, NUMBERS_SKIPPED, Record, UnitError, fuzz_header,
+    DATA_BLOCKS_MAX, HEADER_BYTES, Header, NUMBERS_END, NUMBERS_SKIPPED, Record, UnitError, UnitPlace,
+    fuzz_header,
 };
 
 /// Version of the format. File systems of other versions are refused.

@@ -14,7 +14,7 @@
 //! Units that were in flight at a power failure and belong to no commit are still in the zones. So
 //! a header also records the number at which the file system was opened: see [`Header::since`].
 
-use super::{FILES_END, SIZE_MAX, Uuid, VERSION, crc32c};
+use super::{FILES_END, SIZE_MAX, Uuid, VERSION, crc32c, varint};
 use crate::BLOCK_BYTES;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -111,6 +111,39 @@ impl Record {
     /// True if all fields are in range.
     fn is_sound(&self) -> bool {
         self.blocks > 0 && self.ino < FILES_END && self.size <= SIZE_MAX && self.number < NUMBERS_END
+    }
+}
+
+/// Place of a unit, and what identifies it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnitPlace {
+    /// Zone of the unit.
+    pub zone: u32,
+    /// Block of its header in the zone.
+    pub block: u32,
+    /// Number of its data blocks.
+    pub blocks: u32,
+    /// Checksum of its header.
+    pub checksum: u32,
+}
+
+impl UnitPlace {
+    /// Maximum number of bytes of an encoded place.
+    pub const BYTES_MAX: usize = 5 + 5 + 2 + 4;
+
+    /// Appends the encoded place.
+    pub fn encode(&self, bytes: &mut Vec<u8>) {
+        for number in [self.zone, self.block, self.blocks] {
+            varint::put(bytes, number.into());
+        }
+        bytes.extend(self.checksum.to_le_bytes());
+    }
+
+    /// Takes an encoded place; `None` if there is none.
+    pub(crate) fn decode(reader: &mut varint::Reader<'_>) -> Option<UnitPlace> {
+        let (zone, block, blocks) = (reader.take_number()?, reader.take_number()?, reader.take_number()?);
+        let checksum = u32::from_le_bytes(reader.take()?);
+        (blocks <= DATA_BLOCKS_MAX).then_some(UnitPlace { zone, block, blocks, checksum })
     }
 }
 

@@ -5,7 +5,7 @@
 //! has exactly one encoding.
 
 /// Appends `number`.
-pub(super) fn put(row: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn put(row: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         row.push(number as u8 | 0x80);
         number >>= 7;
@@ -14,27 +14,34 @@ pub(super) fn put(row: &mut Vec<u8>, mut number: u64) {
 }
 
 /// Appends a signed number. Numbers near zero are short.
-pub(super) fn put_signed(row: &mut Vec<u8>, number: i64) {
+pub(crate) fn put_signed(row: &mut Vec<u8>, number: i64) {
     put(row, ((number << 1) ^ (number >> 63)) as u64);
 }
 
 /// Reads values from the front of a row.
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     /// Takes `N` bytes.
-    pub(super) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (head, rest) = self.0.split_first_chunk::<N>()?;
         self.0 = rest;
         Some(*head)
     }
 
-    pub(super) fn take_u8(&mut self) -> Option<u8> {
+    /// Takes `len` bytes.
+    pub(crate) fn take_slice(&mut self, len: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(len)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    pub(crate) fn take_u8(&mut self) -> Option<u8> {
         self.take::<1>().map(|b| b[0])
     }
 
     /// Takes a number that fits `T`. Overlong forms are refused.
-    pub(super) fn take_number<T: TryFrom<u64>>(&mut self) -> Option<T> {
+    pub(crate) fn take_number<T: TryFrom<u64>>(&mut self) -> Option<T> {
         let mut number = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.take_u8()?;
@@ -53,7 +60,7 @@ impl Reader<'_> {
     }
 
     /// Takes a number encoded by [`put_signed`].
-    pub(super) fn take_signed(&mut self) -> Option<i64> {
+    pub(crate) fn take_signed(&mut self) -> Option<i64> {
         let number: u64 = self.take_number()?;
         Some((number >> 1) as i64 ^ -((number & 1) as i64))
     }

@@ -4,13 +4,39 @@
 //! Sealed rows refer only to completely written data. The drive flushes this data, then the
 //! database commits. A crash in between leaves unreferenced data, never a reference to missing
 //! data.
+//!
+//! A small commit goes to the log of the store, and lists the few units that it refers to. Then one
+//! flush is enough: an opening after a crash takes the commit only if these units are there.
 
 use super::core::{CoreGuard, Shared};
 use super::error::FsError;
 use super::node::NodeGuard;
 use super::waiting::WaitsFor;
+use crate::format::UnitPlace;
 use crate::store::Sealed;
+use crate::store::backend::log::{UNITS_BLOCKS_MAX, UNITS_MAX};
 use crate::waiter::Wait;
+
+/// Units that may not be durable yet.
+#[derive(Default)]
+pub(super) struct UnflushedUnits {
+    /// The units, while they are few.
+    units: Vec<UnitPlace>,
+    blocks: u32,
+    are_many: bool,
+}
+
+impl UnflushedUnits {
+    pub(super) fn add(&mut self, unit: UnitPlace) {
+        self.blocks += unit.blocks;
+        self.are_many |= self.units.len() == UNITS_MAX || self.blocks > UNITS_BLOCKS_MAX;
+        if self.are_many {
+            (self.units, self.blocks) = (Vec::new(), 0);
+        } else {
+            self.units.push(unit);
+        }
+    }
+}
 
 impl Shared {
     /// Makes all changes durable that were complete before the call. A thread that arrives during a
@@ -40,15 +66,26 @@ impl Shared {
                 Ok(sealed.is_some())
             })?;
             drop(core);
-            let Some(sealed) = sealed else { return Ok(()) };
-            self.make_durable(waiter, &sealed)?;
+            let Some((sealed, unflushed)) = sealed else { return Ok(()) };
+            self.make_durable(waiter, &sealed, &unflushed)?;
         }
     }
 
-    fn make_durable(&self, waiter: &dyn Wait, sealed: &Sealed) -> Result<(), FsError> {
+    fn make_durable(
+        &self,
+        waiter: &dyn Wait,
+        sealed: &Sealed,
+        unflushed: &UnflushedUnits,
+    ) -> Result<(), FsError> {
         self.wait_for_readers(waiter, sealed);
-        let result = self.drive.flush(waiter).map_err(FsError::from);
-        let result = result.and_then(|()| Ok(sealed.commit()?));
+        // Units without checksums tell nothing of their data.
+        let are_listed =
+            sealed.takes_units() && self.has_data() && self.superblock.is_summed && !unflushed.are_many;
+        let result = match are_listed {
+            true => Ok(&unflushed.units[..]),
+            false => self.drive.flush(waiter).map(|()| &[][..]).map_err(FsError::from),
+        };
+        let result = result.and_then(|units| Ok(sealed.commit_with(units)?));
         let result = result.map(|committed| self.lock().rows.settled(committed));
         // No other thread commits concurrently.
         let result = result.and_then(|()| self.shrink_store());

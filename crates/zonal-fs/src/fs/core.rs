@@ -11,6 +11,7 @@
 
 use super::beginnings::Beginnings;
 use super::combine::CombinedUnits;
+use super::commit::UnflushedUnits;
 use super::create::Names;
 use super::destroy::DeletedFiles;
 use super::error::FsError;
@@ -246,6 +247,8 @@ pub(super) struct Core {
     pub(super) next_sequence: u64,
     /// Counter of numbers at the time of the mount.
     pub(super) since: u64,
+    /// Units that were written since the last seal of the rows.
+    pub(super) unflushed: UnflushedUnits,
     /// Number of the last durable layer.
     pub(super) committed: u64,
     pub(super) is_committing: bool,

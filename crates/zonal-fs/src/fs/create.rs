@@ -12,6 +12,7 @@
 //! The core accounts for it. While there is plenty, it grants a few files at a time to each thread.
 //! It revokes all grants once space is short.
 
+use super::commit::UnflushedUnits;
 use super::core::{Core, Shared};
 use super::error::FsError;
 use super::names::{NewFile, check_name, check_target};
@@ -274,16 +275,18 @@ impl Shared {
 
 impl Core {
     /// Seals the rows for a commit, together with the counters.
-    pub(super) fn seal(&mut self) -> Result<Option<Sealed>, FsError> {
+    pub(super) fn seal(&mut self) -> Result<Option<(Sealed, UnflushedUnits)>, FsError> {
         self.note_accounts()?;
-        let Core { rows, names, files, next_sequence, .. } = self;
-        Ok(rows.seal_with(|totals: Totals| {
+        let Core { rows, names, files, space, next_sequence, unflushed, .. } = self;
+        let blocks = space.lock().blocks_to_lend();
+        let sealed = rows.seal_with(blocks, |totals: Totals| {
             let number = |name, number: u64| -> Row { (key::counter(name), number.to_le_bytes().to_vec()) };
             // Greater than all file numbers in the layer.
             let mut counters = vec![number("ino", names.next_ino())];
             counters.extend(files.rows(totals, *next_sequence));
             counters
-        }))
+        });
+        Ok(sealed.map(|sealed| (sealed, std::mem::take(unflushed))))
     }
 }
 

@@ -14,7 +14,7 @@ use super::names::name_at;
 use super::node::NodeGuard;
 use super::space::Placed;
 use super::waiting::WaitsFor;
-use crate::format::{Extent, HEADER_BYTES, Header, Position, Record, RunPiece};
+use crate::format::{Extent, HEADER_BYTES, Header, Position, Record, RunPiece, UnitPlace};
 use crate::space::cost::Need;
 use crate::space::open::{Packing, PlacementRequest};
 use crate::space::zone::Pin;
@@ -377,6 +377,8 @@ impl Core {
         ended.into_iter().for_each(|zone| self.tails.forget(zone.0));
         let pieces = append.carried.iter().map(|c| RunPiece { ino: c.ino, block: c.block, blocks: c.blocks });
         self.tails.note(&mut self.rows, zone.0, unit, append.header, pieces.collect());
+        let (blocks, checksum) = (append.blocks(), append.header);
+        self.unflushed.add(UnitPlace { zone: zone.0, block: unit, blocks, checksum });
         Ok(self.space.lock().update_state(zone)?)
     }
 

@@ -5,6 +5,7 @@
 
 use super::beginnings::Beginnings;
 use super::combine::CombinedUnits;
+use super::commit::UnflushedUnits;
 use super::core::{Core, CoreLock, MountOptions, Shared};
 use super::create::Names;
 use super::destroy::DeletedFiles;
@@ -343,6 +344,7 @@ fn core(
         files,
         next_sequence: since + NUMBERS_SKIPPED,
         since,
+        unflushed: UnflushedUnits::default(),
         committed: 0,
         is_committing: false,
         is_growing: false,

@@ -132,7 +132,7 @@ impl Core {
         let gauge = self.rows.gauge();
         let max = gauge.changes_max(self.space.lock().blocks_to_lend());
         let in_flight = self.units.lock().pieces() * CHANGES_OF_PIECE;
-        let waiting = self.rows.changes().max(in_flight);
+        let waiting = self.rows.changes_of_database().max(in_flight);
         let has_plenty =
             waiting + GRANTED_CHANGES_MAX <= max && gauge.has_room_for(GRANTED_CHANGES_MAX as u64);
         match touched {
@@ -143,7 +143,7 @@ impl Core {
         if in_flight > max {
             return Some(Obstacle::Units);
         }
-        if self.rows.changes() > max {
+        if self.rows.changes_of_database() > max {
             return Some(Obstacle::Changes);
         }
         (touched == Touched::Added && !gauge.has_room()).then_some(Obstacle::Full)

@@ -23,7 +23,7 @@ use crate::fs::map::EXTENT_BLOCKS_MAX;
 use crate::fs::names::name_at;
 use crate::fs::{FsError, ROOT};
 use crate::make::{self, Beside, MakeError};
-use crate::store::backend::Memory;
+use crate::store::backend::{Backend, Memory};
 use crate::store::{Gap, Rows, StoreError, salvage as salvage_rows};
 use crate::superblocks;
 use crate::waiter::Waiters;
@@ -107,6 +107,7 @@ pub fn salvage(drive: &Arc<Drive>, waiters: &Waiters, beside: Option<Beside>) ->
     let store = make::open_store_read_only(drive, waiters, beside, &found)?;
     let memory = Memory::new();
     let mut rows = Rows::open(memory.clone(), CACHE_BYTES)?;
+    rows.cover(store.log().map_or(0, |log| log.last_rows()));
     let gaps = salvage_rows(store, |(key, value)| {
         rows.put(key, value);
         commit_if_large(&mut rows)

@@ -1,6 +1,7 @@
 //! Changes of rows that no reader sees yet. They are published together.
 
 use super::gauge::{Tally, bytes_of};
+use crate::format::varint;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -20,6 +21,43 @@ pub(super) type Key = SmallVec<[u8; 24]>;
 
 /// Changes by their keys.
 pub(super) type Layer = BTreeMap<Key, Change>;
+
+/// Puts changes that come after those of `layer` into it.
+pub(super) fn merge(layer: &mut Layer, changes: impl IntoIterator<Item = (Key, Change)>) {
+    for (key, change) in changes {
+        match layer.entry(key) {
+            Entry::Occupied(before) if before.get().is_new && change.value.is_none() => _ = before.remove(),
+            Entry::Occupied(mut before) => before.get_mut().value = change.value,
+            Entry::Vacant(place) => _ = place.insert(change),
+        }
+    }
+}
+
+/// Appends changes as the log has them: of each the lengths of its key and its value, which is 0 where the row is gone and else one more,
+/// and both.
+pub(super) fn emit<'a>(changes: impl IntoIterator<Item = (&'a Key, &'a Change)>, bytes: &mut Vec<u8>) {
+    for (key, Change { value, .. }) in changes {
+        varint::put(bytes, key.len() as u64);
+        varint::put(bytes, value.as_ref().map_or(0, |value| value.len() as u64 + 1));
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value.as_deref().unwrap_or_default());
+    }
+}
+
+/// The changes that were [emitted](emit); `None` if `bytes` are none.
+pub(super) fn parse(bytes: &[u8]) -> Option<Vec<(Key, Change)>> {
+    let (mut reader, mut changes) = (varint::Reader(bytes), Vec::new());
+    while !reader.0.is_empty() {
+        let (key, value): (usize, usize) = (reader.take_number()?, reader.take_number()?);
+        let key = Key::from_slice(reader.take_slice(key)?);
+        let value = match value.checked_sub(1) {
+            Some(len) => Some(reader.take_slice(len)?.to_vec()),
+            None => None,
+        };
+        changes.push((key, Change { value, is_new: false }));
+    }
+    Some(changes)
+}
 
 /// Changes of the keys from `from` on, below `end`.
 pub(super) fn within<'a>(

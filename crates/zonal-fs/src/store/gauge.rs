@@ -66,6 +66,13 @@ struct PageCount {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Committed {
     pub(super) room: Option<Room>,
+    /// What the database has since; nothing if the rows went to the log.
+    pub(super) in_database: Option<InDatabase>,
+}
+
+/// What a commit of the database has added to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct InDatabase {
     /// What had been put and changed when the layer was sealed.
     pub(super) tally: Tally,
     /// Bytes that were not there before.
@@ -142,10 +149,11 @@ impl Gauge {
         Gauge { tally, ..self }
     }
 
-    /// A layer is in the database.
+    /// A layer is durable.
     pub(super) fn settle(&mut self, committed: Committed) {
-        let Committed { room, tally, fresh, pages } = committed;
-        (self.room, self.settled) = (room, tally.put);
+        self.room = committed.room;
+        let Some(InDatabase { tally, fresh, pages }) = committed.in_database else { return };
+        self.settled = tally.put;
         self.fresh += fresh;
         if let Some(pages) = pages {
             self.walk = Some(PageCount { pages, changed: tally.changed, deleted: tally.deleted });
@@ -244,7 +252,8 @@ mod tests {
 
     /// Everything so far is committed, of which so much is fresh.
     fn settle(gauge: &mut Gauge, fresh: u64, pages: Option<u64>) {
-        gauge.settle(Committed { room: gauge.room, tally: gauge.tally, fresh, pages });
+        let in_database = Some(InDatabase { tally: gauge.tally, fresh, pages });
+        gauge.settle(Committed { room: gauge.room, in_database });
     }
 
     #[test]
@@ -270,7 +279,8 @@ mod tests {
         gauge.tally.put(100 * PAGE);
         let sealed = gauge.tally;
         gauge.tally.put(349 * PAGE);
-        gauge.settle(Committed { room: gauge.room, tally: sealed, fresh: 100 * PAGE, pages: Some(100) });
+        let in_database = Some(InDatabase { tally: sealed, fresh: 100 * PAGE, pages: Some(100) });
+        gauge.settle(Committed { room: gauge.room, in_database });
         assert!(gauge.has_room());
         gauge.tally.put(2 * PAGE);
         assert!(!gauge.has_room() && gauge.is_stale());

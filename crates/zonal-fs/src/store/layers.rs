@@ -1,4 +1,5 @@
-//! Layers of rows that all threads read: the database, a layer that a commit writes, and the layer of later changes.
+//! Layers of rows that all threads read: the database, rows that the log has and the database does not, a layer that a commit writes, and
+//! the layer of later changes.
 //!
 //! # No lock while the drive works
 //! A lock guards the layers, which are in memory. A reader that does not find a key there takes the database's view along, leaves
@@ -13,11 +14,12 @@
 //! read with the locks of all parts, so that a call still sees a change whole. All parts have the same view of the database.
 
 use super::backend::Backend;
-use super::draft::{Change, Draft, Key, Layer, Totals, within};
+use super::backend::log::Log;
+use super::draft::{self, Change, Draft, Key, Layer, Totals, within};
 use super::extents::{Found, KeptExtents};
 use super::gauge::bytes_of;
 use super::locked::{InOrder, Rank};
-use super::rows::{Row, StoreError};
+use super::rows::{Row, StoreError, damaged};
 use super::site::{Compacted, Site};
 use super::tables::{Bounds, Tables};
 use crate::format::{Extent, key};
@@ -42,6 +44,9 @@ const PARTS: usize = 8;
 
 /// Rows of the first piece of a range; most ranges have no more.
 const PIECE_MIN: usize = 8;
+
+/// Changes of a layer that goes to the log at most.
+const CHANGES_LOGGED_MAX: usize = 2000;
 
 /// Rows of a later piece at most.
 const PIECE_MAX: usize = 256;
@@ -78,6 +83,8 @@ pub(super) struct Layers {
 /// The layers of a part of the rows, the newest last.
 struct Part {
     base: Arc<Tables>,
+    /// Rows of the log.
+    logged: Layer,
     sealed: Option<Arc<Layer>>,
     top: Layer,
 }
@@ -88,6 +95,16 @@ struct Counts {
     totals: Totals,
     /// In the top layers.
     changes: usize,
+    /// In the layers of rows of the log.
+    logged: usize,
+}
+
+/// Layers that were sealed, one of each part of the rows.
+pub(super) struct SealedLayers {
+    pub(super) layers: Vec<Arc<Layer>>,
+    /// Number of the last batch of rows of the log that is in them, too; `None` if they go to the log.
+    pub(super) covers: Option<u64>,
+    pub(super) totals: Totals,
 }
 
 type ReadPart<'a> = ShardedLockReadGuard<'a, Part>;
@@ -115,11 +132,21 @@ fn let_go(view: Arc<Tables>) -> u64 {
 impl Layers {
     pub(super) fn of(site: Site) -> Result<Layers, StoreError> {
         let base = Arc::new(site.tables()?);
-        let part = || Part { base: base.clone(), sealed: None, top: Layer::new() };
-        let parts = std::array::from_fn(|_| CachePadded::new(ShardedLock::new(part())));
+        let (mut logged, mut counts): ([Layer; PARTS], _) = (Default::default(), Counts::default());
+        for (_, rows) in site.rows_since(base.covered) {
+            for (key, change) in
+                draft::parse(&rows).ok_or_else(|| damaged("its log has rows that are none"))?
+            {
+                counts.totals.tally.put(bytes_of(&key, change.value.as_deref().unwrap_or_default()));
+                draft::merge(&mut logged[part_of(&key)], [(key, change)]);
+            }
+        }
+        counts.logged = logged.iter().map(Layer::len).sum();
+        let part = |logged| Part { base: base.clone(), logged, sealed: None, top: Layer::new() };
+        let parts = logged.map(|logged| CachePadded::new(ShardedLock::new(part(logged))));
         let (bytes, extents) = (site.row_bytes(), KeptExtents::new(site.extent_bytes()));
         let cache = Cache::with_weighter((bytes / (2 * ROW_BYTES)) as usize, bytes, Bytes);
-        Ok(Layers { site, parts, counts: Mutex::default(), cache, extents, replaced: Mutex::default() })
+        Ok(Layers { site, parts, counts: Mutex::new(counts), cache, extents, replaced: Mutex::default() })
     }
 
     // A thread that panics with a lock has changed nothing by halves: maps take whole rows.
@@ -245,7 +272,7 @@ impl Layers {
             }
             let bounds = (bounds.0, known.as_deref().map_or(bounds.1, Bound::Included));
             let mut below = below.into_iter().peekable();
-            let mut layers: SmallVec<[_; 3]> =
+            let mut layers: SmallVec<[_; 4]> =
                 over(draft, &parts).map(|layer| layer.range::<[u8], _>(bounds).peekable()).collect();
             let mut piece = Vec::with_capacity(most);
             loop {
@@ -290,7 +317,7 @@ impl Layers {
             if parts[0].base.number != number {
                 continue;
             }
-            let mut layers: SmallVec<[_; 3]> =
+            let mut layers: SmallVec<[_; 4]> =
                 over(draft, &parts).map(|layer| layer.range::<[u8], _>(bounds).rev().peekable()).collect();
             let hidden = loop {
                 let of_layers = layers.iter_mut().filter_map(|layer| layer.peek().map(|(key, _)| *key)).max();
@@ -335,6 +362,12 @@ impl Layers {
         self.counts().changes
     }
 
+    /// Changes that the next commit of the database has.
+    pub(super) fn changes_of_database(&self) -> usize {
+        let counts = self.counts();
+        counts.changes + counts.logged
+    }
+
     /// What all changes come to that have been published.
     pub(super) fn totals(&self) -> Totals {
         self.counts().totals
@@ -363,9 +396,13 @@ impl Layers {
         counts.changes = counts.changes.strict_add_signed(more);
     }
 
-    /// Puts new layers on top, and returns those below with what all changes come to; `None` while others are sealed. Rows that say
-    /// something of all others are added last.
-    pub(super) fn seal(&self, rows: impl FnOnce(Totals) -> Vec<Row>) -> Option<(Vec<Arc<Layer>>, Totals)> {
+    /// Puts new layers on top, and returns those below; `None` while others are sealed. Rows that say something of all others are added
+    /// last. Where the layers come to more than `logged_max` changes, with those that the log has, they have all of them.
+    pub(super) fn seal(
+        &self,
+        rows: impl FnOnce(Totals) -> Vec<Row>,
+        logged_max: usize,
+    ) -> Option<SealedLayers> {
         let mut parts = self.write_all();
         if parts[0].sealed.is_some() {
             return None;
@@ -375,13 +412,46 @@ impl Layers {
             counts.totals.tally.put(bytes_of(&key, &value));
             parts[part_of(&key)].add(Key::from_vec(key), Change { value: Some(value), is_new: false });
         }
+        let is_few = counts.changes <= CHANGES_LOGGED_MAX && counts.changes + counts.logged <= logged_max;
+        let room = self.site.backend().row_room() as u64;
+        let is_for_log = room > 0 && is_few && {
+            let changes = parts.iter().flat_map(|part| &part.top);
+            let bytes: u64 =
+                changes.map(|(key, change)| bytes_of(key, change.value.as_deref().unwrap_or_default())).sum();
+            bytes <= room
+        };
         counts.changes = 0;
         let seal = |part: &mut WritePart<'_>| {
-            let layer = Arc::new(std::mem::take(&mut part.top));
+            let mut layer = if is_for_log { Layer::new() } else { std::mem::take(&mut part.logged) };
+            let top = std::mem::take(&mut part.top);
+            if layer.is_empty() {
+                layer = top
+            } else {
+                draft::merge(&mut layer, top)
+            }
+            let layer = Arc::new(layer);
             part.sealed = Some(layer.clone());
             layer
         };
-        Some((parts.iter_mut().map(seal).collect(), counts.totals))
+        let layers = parts.iter_mut().map(seal).collect();
+        let covers = (!is_for_log).then(|| {
+            counts.logged = 0;
+            self.site.backend().log().map_or(0, Log::last_rows)
+        });
+        Some(SealedLayers { layers, covers, totals: counts.totals })
+    }
+
+    /// Puts the sealed layers, which the log has, over the others that it has.
+    pub(super) fn settle_logged(&self, layers: &[Arc<Layer>]) {
+        let mut parts = self.write_all();
+        let mut logged = 0;
+        for (part, layer) in parts.iter_mut().zip(layers) {
+            let changes = layer.iter().map(|(key, change)| (key.clone(), change.clone()));
+            draft::merge(&mut part.logged, changes);
+            part.sealed = None;
+            logged += part.logged.len();
+        }
+        self.counts().logged = logged;
     }
 
     /// Drops the sealed layers, which are in `base`.
@@ -456,7 +526,8 @@ const LOOKS_MAX: u32 = 1000;
 
 impl Part {
     fn change(&self, key: &[u8]) -> Option<&Change> {
-        self.top.get(key).or_else(|| self.sealed.as_ref()?.get(key))
+        let sealed = || self.sealed.as_ref()?.get(key);
+        self.top.get(key).or_else(sealed).or_else(|| self.logged.get(key))
     }
 
     /// Adds a change to the top layer, and returns how many more it has. Of a row that came with it and goes nothing is left.
@@ -471,7 +542,8 @@ impl Part {
                 0
             }
             Entry::Vacant(place) => {
-                let is_below = self.sealed.as_ref().is_some_and(|sealed| sealed.contains_key(place.key()));
+                let is_sealed = self.sealed.as_ref().is_some_and(|sealed| sealed.contains_key(place.key()));
+                let is_below = is_sealed || self.logged.contains_key(place.key());
                 place.insert(Change { is_new: change.is_new && !is_below, ..change });
                 1
             }
@@ -481,7 +553,8 @@ impl Part {
 
 /// All layers of changes: of two that have a key the newer comes first.
 fn over<'a>(draft: &'a Layer, parts: &'a [ReadPart<'_>]) -> impl Iterator<Item = &'a Layer> {
-    let of_parts = parts.iter().flat_map(|part| [&part.top, part.sealed.as_deref().unwrap_or(&NOTHING)]);
+    let of_parts =
+        parts.iter().flat_map(|part| [&part.top, part.sealed.as_deref().unwrap_or(&NOTHING), &part.logged]);
     std::iter::once(draft).chain(of_parts)
 }
 

@@ -1,13 +1,15 @@
 //! Rows, as the thread that changes them has them.
 
+use super::backend::log::Log;
 use super::backend::{Backend, BackendError, Handle};
-use super::draft::{Draft, Layer, Totals};
+use super::draft::{Draft, Totals, emit};
 use super::extents::Found;
-use super::gauge::{Committed, Gauge, Tally};
+use super::gauge::{Committed, Gauge, InDatabase, Tally};
 use super::guard::guarded;
-use super::layers::{Layers, Reader, View};
+use super::layers::{Layers, Reader, SealedLayers, View};
 use super::site::{Compacted, Site, page_bytes};
-use super::tables::write;
+use super::tables::{cover, write};
+use crate::format::UnitPlace;
 use redb::{Database, Durability};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -80,17 +82,16 @@ pub struct Rows {
     gauge: Gauge,
     /// The next commit counts the pages in use.
     counts_pages: bool,
+    /// Number of the last batch of rows of the log that the rows have from elsewhere.
+    covers: u64,
 }
 
-/// A layer that a commit writes to the database.
+/// A layer that a commit makes durable, in the database or in the log.
 pub struct Sealed {
     layers: Arc<Layers>,
-    /// Of each part of the rows.
-    changes: Vec<Arc<Layer>>,
+    sealed: SealedLayers,
     /// Its number.
     pub number: u64,
-    /// What the gauge had counted when it was sealed.
-    tally: Tally,
     /// Whether the pages in use are to be counted.
     counts_pages: bool,
 }
@@ -121,7 +122,7 @@ impl Rows {
     fn of(site: Site) -> Result<Rows, StoreError> {
         let gauge = Gauge::new(site.backend().room());
         let layers = Arc::new(Layers::of(site)?);
-        Ok(Rows { layers, draft: Draft::default(), number: 1, gauge, counts_pages: false })
+        Ok(Rows { layers, draft: Draft::default(), number: 1, gauge, counts_pages: false, covers: 0 })
     }
 
     /// Opens the database that `backend` holds, and verifies every page of it.
@@ -235,6 +236,16 @@ impl Rows {
         self.layers.changes() + self.draft.layer.len()
     }
 
+    /// Changes that the next commit of the database has.
+    pub(crate) fn changes_of_database(&self) -> usize {
+        self.layers.changes_of_database() + self.draft.layer.len()
+    }
+
+    /// Notes that these rows are to replace those of a store whose log has batches of rows up to `batch`.
+    pub(crate) fn cover(&mut self, batch: u64) {
+        self.covers = batch;
+    }
+
     /// Number of the layer that changes go to.
     pub fn number(&self) -> u64 {
         self.number
@@ -249,18 +260,21 @@ impl Rows {
 
     /// Puts a new layer on top and returns the one below for a commit; `None` while another layer is sealed.
     pub fn seal(&mut self) -> Option<Sealed> {
-        self.seal_with(|_| Vec::new())
+        self.seal_with(0, |_| Vec::new())
     }
 
-    /// The same, with rows that say something of all others in the layer.
-    pub(crate) fn seal_with(&mut self, rows: impl FnOnce(Totals) -> Vec<Row>) -> Option<Sealed> {
+    /// The same in a file system with `blocks` in free zones, with rows that say something of all others in the layer.
+    pub(crate) fn seal_with(&mut self, blocks: u64, rows: impl FnOnce(Totals) -> Vec<Row>) -> Option<Sealed> {
         self.publish();
-        let (changes, totals) = self.layers.seal(rows)?;
+        // What the log has comes on top of what waits for the database when the next commit of it is made.
+        let logged_max = if self.counts_pages { 0 } else { self.gauge().changes_max(blocks) / 2 };
+        let mut sealed = self.layers.seal(rows, logged_max)?;
+        sealed.covers = sealed.covers.map(|batch| batch.max(self.covers));
         let number = self.number;
         self.number += 1;
         let counts_pages = std::mem::take(&mut self.counts_pages);
         let layers = self.layers.clone();
-        Some(Sealed { layers, changes, number, tally: totals.tally, counts_pages })
+        Some(Sealed { layers, sealed, number, counts_pages })
     }
 
     /// Notes that the sealed layer is in the database.
@@ -327,27 +341,56 @@ impl View for Rows {
 impl Sealed {
     /// True if this commit should wait for readers of earlier commits.
     pub(crate) fn waits_for_readers(&self) -> bool {
-        self.layers.waits_for_readers()
+        self.sealed.covers.is_some() && self.layers.waits_for_readers()
     }
 
-    /// Makes the layer durable, and drops it: readers find its rows in the database.
+    /// Makes the layer durable, and drops it: readers find its rows in the database, or in the layer of those that the log has.
     ///
     /// # Errors
     /// The database's: nothing of the layer is durable then, or all of it; the layer stays.
     pub fn commit(&self) -> Result<Committed, StoreError> {
+        self.commit_with(&[])
+    }
+
+    /// True if [`Sealed::commit_with`] makes units of data durable.
+    pub(crate) fn takes_units(&self) -> bool {
+        let log = || self.layers.site.backend().log();
+        self.sealed.covers.is_none() && log().is_some_and(Log::takes_units)
+    }
+
+    /// The same; with the rows `units` of data become durable, if the layer [takes](Sealed::takes_units) them.
+    ///
+    /// # Errors
+    /// As [`Sealed::commit`].
+    pub(crate) fn commit_with(&self, units: &[UnitPlace]) -> Result<Committed, StoreError> {
         let site = &self.layers.site;
+        let SealedLayers { layers: changes, covers, totals } = &self.sealed;
+        let Some(covers) = *covers else {
+            let mut rows = Vec::new();
+            emit(changes.iter().flat_map(|layer| &**layer), &mut rows);
+            site.append_rows(units, &rows)?;
+            self.layers.settle_logged(changes);
+            return Ok(Committed { room: site.backend().room(), in_database: None });
+        };
         let (fresh, pages) = site.commit(|database| {
             let mut transaction = database.begin_write()?;
             transaction.set_durability(Durability::Immediate)?;
             // After a cut the database is open at once, however large it is.
             transaction.set_quick_repair(true);
-            let fresh = write(&transaction, &self.changes)?;
+            let fresh = write(&transaction, changes)?;
+            if covers > 0 {
+                cover(&transaction, covers)?;
+            }
             let pages = if self.counts_pages { Some(transaction.stats()?.allocated_pages()) } else { None };
             transaction.commit()?;
             Ok((fresh, pages))
         })?;
-        self.layers.settle(site.tables().or_else(|_| site.tables_again())?, &self.changes);
-        Ok(Committed { room: site.backend().room(), tally: self.tally, fresh, pages })
+        self.layers.settle(site.tables().or_else(|_| site.tables_again())?, changes);
+        if let Some(log) = site.backend().log() {
+            log.forget_rows(covers);
+        }
+        let in_database = Some(InDatabase { tally: totals.tally, fresh, pages });
+        Ok(Committed { room: site.backend().room(), in_database })
     }
 }
 

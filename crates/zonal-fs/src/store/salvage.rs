@@ -5,7 +5,9 @@
 //! page had, or, where the page was a branch, for all below it. Nothing else can be told: which keys were in it follows from
 //! the rows before and after.
 
+use super::backend::log::Log;
 use super::backend::{Backend, BackendError};
+use super::draft::{Layer, merge, parse};
 use super::guard::guarded;
 use super::rows::{Row, StoreError, damaged};
 use super::tables::Tables;
@@ -37,7 +39,8 @@ impl Gap {
     }
 }
 
-/// Shows all rows that can be read, kind by kind and in order of their keys. The gaps between them.
+/// Shows all rows that can be read: those of the database kind by kind and in order of their keys, then those of the log. The gaps between
+/// those of the database.
 ///
 /// # Errors
 /// The backend's, unless it says that a page is lost for good; and that nothing can be read, because what leads to the rows is
@@ -46,6 +49,7 @@ pub fn salvage(
     backend: impl Backend,
     mut show: impl FnMut(Row) -> Result<(), StoreError>,
 ) -> Result<Vec<Gap>, StoreError> {
+    let rows = backend.log().map(Log::rows).unwrap_or_default();
     let read = guarded(|| {
         let phase = Arc::new(AtomicU8::new(OPENING));
         let marked = Marked { below: backend, phase: phase.clone() };
@@ -56,6 +60,10 @@ pub fn salvage(
         reading.0.store(READING, Ordering::Release);
         let tables = Tables::of(&database.begin_read()?)?;
         let mut gaps: Vec<Gap> = Vec::new();
+        let mut logged = Layer::new();
+        for (_, rows) in rows.into_iter().filter(|(batch, _)| *batch > tables.covered) {
+            merge(&mut logged, parse(&rows).ok_or_else(|| damaged("its log has rows that are none"))?);
+        }
         for kind in tables.kinds() {
             let (mut last, mut is_open) = (None, false);
             for row in tables.all(kind)? {
@@ -71,9 +79,14 @@ pub fn salvage(
                 if let (true, Some(gap)) = (std::mem::take(&mut is_open), gaps.last_mut()) {
                     gap.before = Some(key.clone());
                 }
-                show((key.clone(), value.value().to_vec()))?;
+                if !logged.contains_key(&key[..]) {
+                    show((key.clone(), value.value().to_vec()))?;
+                }
                 last = Some(key);
             }
+        }
+        for (key, change) in logged {
+            change.value.map_or(Ok(()), |value| show((key.into_vec(), value)))?;
         }
         Ok(gaps)
     });

@@ -12,10 +12,12 @@
 //! It holds the last commit. The next commit writes only to pages that this one does not have, because a cut may come. After the
 //! next commit the view is replaced.
 
+use super::backend::log::Log;
 use super::backend::{Backend, Handle, Overlay};
 use super::guard::guarded;
 use super::rows::{StoreError, damaged};
 use super::tables::{LookedAt, Tables};
+use crate::format::UnitPlace;
 use parking_lot::{Mutex, RwLock};
 use redb::{CompactionError, Database, ReadableDatabase, StorageBackend};
 use std::sync::Arc;
@@ -81,6 +83,18 @@ impl Site {
         let database = RwLock::new(Arc::new(database));
         let (is_stuck, was_opened_again) = <(AtomicBool, AtomicBool)>::default();
         Site { handle, cache_bytes, database, commit: Mutex::new(()), is_stuck, was_opened_again }
+    }
+
+    /// Batches of rows of the log after number `covered`.
+    pub(super) fn rows_since(&self, covered: u64) -> impl Iterator<Item = (u64, Arc<[u8]>)> + use<> {
+        let rows = self.backend().log().map(Log::rows).unwrap_or_default();
+        rows.into_iter().filter(move |(batch, _)| *batch > covered)
+    }
+
+    /// Makes rows durable in the log, with `units` of data.
+    pub(super) fn append_rows(&self, units: &[UnitPlace], rows: &[u8]) -> Result<(), StoreError> {
+        let _alone = self.commit.lock();
+        Ok(self.backend().append_rows(units, rows)?)
     }
 
     /// What is written becomes durable from now on.

@@ -17,11 +17,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
+/// The number of the last batch of rows of the log that the database has.
+const COVERED: TableDefinition<'static, (), u64> = TableDefinition::new("covered");
+
+/// Notes that the database has all batches of rows of the log up to `batch`.
+pub(super) fn cover(transaction: &WriteTransaction, batch: u64) -> Result<(), StoreError> {
+    transaction.open_table(COVERED)?.insert((), batch)?;
+    Ok(())
+}
+
 /// Rows of the database, as one transaction sees them.
 pub(super) struct Tables {
     tables: BTreeMap<u8, Table>,
     /// Unique number of this view.
     pub(super) number: u64,
+    /// Number of the last batch of rows of the log that it has.
+    pub(super) covered: u64,
     /// True if the tables could not be opened. Each read is an error.
     is_lost: bool,
     /// The database, if nothing else keeps it. It is dropped after its tables.
@@ -65,19 +76,22 @@ impl Tables {
     fn new() -> Tables {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Tables { tables: BTreeMap::new(), number, is_lost: false, _database: None }
+        Tables { tables: BTreeMap::new(), number, covered: 0, is_lost: false, _database: None }
     }
 
     /// What `transaction` sees.
     pub(super) fn of(transaction: &ReadTransaction) -> Result<Tables, StoreError> {
-        let mut tables = BTreeMap::new();
+        let (mut tables, mut covered) = (BTreeMap::new(), 0);
         for table in transaction.list_tables()? {
             if let Some(kind) = kind(table.name()) {
                 let definition = TableDefinition::new(table.name());
                 tables.insert(kind, transaction.open_table(definition)?);
+            } else if table.name() == COVERED.name() {
+                let number = transaction.open_table(COVERED)?.get(())?.map(|number| number.value());
+                covered = number.unwrap_or(0);
             }
         }
-        Ok(Tables { tables, ..Tables::new() })
+        Ok(Tables { tables, covered, ..Tables::new() })
     }
 
     /// Tables of which nothing can be read.

@@ -35,6 +35,7 @@ mod room;
 mod scrub;
 mod small;
 mod store;
+mod synced;
 mod unnamed;
 mod worn;
 mod wrong_rows;

@@ -16,6 +16,7 @@ use super::error::BackendError;
 use super::log::Log;
 use super::room::{Backend, Room};
 use crate::BLOCK_BYTES;
+use crate::format::UnitPlace;
 use parking_lot::Mutex;
 use redb::StorageBackend;
 use std::collections::BTreeMap;
@@ -58,6 +59,19 @@ pub trait Medium: Debug + Send + Sync + 'static {
     /// # Errors
     /// [`BackendError::Full`], and the drive's.
     fn store(&self, snapshot: &Snapshot) -> Result<(), BackendError>;
+
+    /// Bytes of rows that can be [appended](Medium::append_rows) now.
+    fn row_room(&self) -> usize {
+        0
+    }
+
+    /// Makes rows durable that the file does not have yet, and with them `units` of data, which were written to the same drive.
+    ///
+    /// # Errors
+    /// As [`Medium::store`].
+    fn append_rows(&self, _units: &[UnitPlace], _rows: &[u8]) -> Result<(), BackendError> {
+        Err(BackendError::Unfit("rows are kept in the database only"))
+    }
 
     /// Whether `page` takes room already.
     fn has(&self, page: u64) -> bool;
@@ -199,6 +213,11 @@ impl PagedState {
         snapshot
     }
 
+    /// Takes nothing of what waits, while something else is stored.
+    fn begin_nothing(&mut self) {
+        self.storing = Some(Arc::new(Snapshot { len: self.durable_len, cut: u64::MAX, pages: Pages::new() }));
+    }
+
     fn end(&mut self, stored: &Result<(), BackendError>, has: impl Fn(u64) -> bool) {
         self.ended += 1;
         let Some(storing) = self.storing.take() else { return };
@@ -337,20 +356,29 @@ impl<M: Medium> Paged<M> {
 
     /// Stores what waits, unless everything is durable.
     fn store(&self) -> Result<(), BackendError> {
-        let Some(snapshot) = self.begin()? else { return Ok(()) };
-        let result = self.medium.store(&snapshot);
+        let begin = |state: &mut PagedState| (!state.is_clean()).then(|| state.begin());
+        let Some(snapshot) = self.begin(begin)? else { return Ok(()) };
+        self.end(self.medium.store(&snapshot))
+    }
+
+    fn store_rows(&self, units: &[UnitPlace], rows: &[u8]) -> Result<(), BackendError> {
+        self.begin(PagedState::begin_nothing)?;
+        self.end(self.medium.append_rows(units, rows))
+    }
+
+    fn end(&self, result: Result<(), BackendError>) -> Result<(), BackendError> {
         self.state.lock().end(&result, |page| self.medium.has(page));
         result
     }
 
-    /// The next snapshot, once the last one has ended, if anything waits.
-    fn begin(&self) -> Result<Option<Arc<Snapshot>>, BackendError> {
+    /// What `begin` takes, once the last store has ended.
+    fn begin<T>(&self, begin: impl Fn(&mut PagedState) -> T) -> Result<T, BackendError> {
         loop {
             {
                 let mut state = self.state.lock();
                 state.sound()?;
                 if state.storing.is_none() {
-                    return Ok((!state.is_clean()).then(|| state.begin()));
+                    return Ok(begin(&mut state));
                 }
             }
             self.medium.wait();
@@ -411,6 +439,14 @@ impl<M: Medium> Backend for Paged<M> {
 
     fn forget_unsynced(&self) {
         self.state.lock().forget();
+    }
+
+    fn row_room(&self) -> usize {
+        self.medium.row_room()
+    }
+
+    fn append_rows(&self, units: &[UnitPlace], rows: &[u8]) -> io::Result<()> {
+        Ok(self.store_rows(units, rows)?)
     }
 
     fn log(&self) -> Option<&Log> {

@@ -1,6 +1,7 @@
 //! How full a database's file is.
 
 use super::log::Log;
+use crate::format::UnitPlace;
 use crate::store::locked::Locked;
 use redb::StorageBackend;
 use std::fmt::Debug;
@@ -17,6 +18,20 @@ pub trait Backend: StorageBackend {
 
     /// Discards all writes since the last successful sync, as a crash does. No sync may be running.
     fn forget_unsynced(&self) {}
+
+    /// Bytes of rows that can be [appended](Backend::append_rows) now.
+    fn row_room(&self) -> usize {
+        0
+    }
+
+    /// Makes rows durable that the database does not have yet, and with them `units` of data, which were written to the same drive. What
+    /// was written to the database waits for the next sync, as before.
+    ///
+    /// # Errors
+    /// As those of a sync.
+    fn append_rows(&self, _units: &[UnitPlace], _rows: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
 
     /// The log that holds the file, if there is one.
     fn log(&self) -> Option<&Log> {

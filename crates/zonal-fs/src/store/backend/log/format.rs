@@ -14,6 +14,8 @@ const CHECKPOINT: u32 = 1;
 const PART: u32 = 2;
 /// In a part's flags: no other part of the batch follows.
 const LAST: u32 = 1;
+/// In a part's flags: it has rows instead of pages.
+const ROWS: u32 = 2;
 /// In a checkpoint's flags: it has a table.
 const TABLE: u32 = 1;
 /// In a listed segment's flags: it takes no writes.
@@ -21,6 +23,9 @@ const BAD: u32 = 1;
 
 /// Pages that one part lists at most.
 pub(super) const PART_PAGES_MAX: usize = 497;
+
+/// Bytes of rows that lie in a part's head; the others are in the blocks after it.
+pub(super) const ROWS_IN_HEAD: usize = PART_PAGES_MAX * 8;
 
 /// Segments that one block of a checkpoint's list has room for.
 const LISTED_PER_BLOCK: usize = BLOCK_BYTES as usize / size_of::<RawSegment>();
@@ -38,9 +43,9 @@ pub(super) struct Head {
 /// What follows a head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum HeadKind {
-    /// The list of segments and the table of pages.
+    /// The list of segments, the table of pages and rows.
     Checkpoint(Checkpoint),
-    /// Pages.
+    /// Pages, or rows.
     Part(Part),
 }
 
@@ -57,7 +62,9 @@ pub(super) struct Checkpoint {
     pub(super) listed: u32,
     /// Blocks of the table after the list; `None` if an earlier checkpoint has the table.
     pub(super) table_blocks: Option<u32>,
-    /// CRC-32C of the list's and the table's blocks.
+    /// Bytes of the rows after the table.
+    pub(super) rows_bytes: u32,
+    /// CRC-32C of the blocks of the list, the table and the rows.
     pub(super) body_crc: u32,
 }
 
@@ -67,9 +74,15 @@ impl Checkpoint {
         self.listed.div_ceil(LISTED_PER_BLOCK as u32)
     }
 
-    /// Blocks of list and table.
+    /// Blocks of the rows.
+    pub(super) fn rows_blocks(&self) -> u32 {
+        self.rows_bytes.div_ceil(BLOCK_BYTES)
+    }
+
+    /// Blocks of list, table and rows.
     pub(super) fn body_blocks(&self) -> u64 {
-        u64::from(self.list_blocks()) + u64::from(self.table_blocks.unwrap_or(0))
+        let table = u64::from(self.table_blocks.unwrap_or(0));
+        u64::from(self.list_blocks()) + table + u64::from(self.rows_blocks())
     }
 }
 
@@ -155,6 +168,38 @@ pub(super) struct Part {
     pub(super) store_number: u64,
     /// The pages that follow.
     pub(super) pages: Vec<Listed>,
+    /// The rows that it has, if it has no pages.
+    pub(super) rows: Option<PartRows>,
+}
+
+/// Rows in a part.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct PartRows {
+    /// Their bytes in the head.
+    pub(super) in_head: Vec<u8>,
+    /// Number of all their bytes.
+    pub(super) bytes: u32,
+    /// CRC-32C of the blocks after the head that have the others.
+    pub(super) crc: u32,
+}
+
+impl PartRows {
+    /// Blocks after the head.
+    pub(super) fn blocks(&self) -> u32 {
+        rows_blocks(self.bytes as usize)
+    }
+}
+
+/// Blocks after the head of a part with so many bytes of rows.
+pub(super) fn rows_blocks(bytes: usize) -> u32 {
+    bytes.saturating_sub(ROWS_IN_HEAD).div_ceil(BLOCK_BYTES as usize) as u32
+}
+
+impl Part {
+    /// Blocks after the head.
+    pub(super) fn blocks(&self) -> u32 {
+        self.rows.as_ref().map_or(self.pages.len() as u32, PartRows::blocks)
+    }
 }
 
 /// A page in a part.
@@ -178,17 +223,18 @@ struct Raw {
     batch: U64,
     before: U64,
     len: U64,
-    /// A part's cut.
+    /// A part's cut; a checkpoint's bytes of rows.
     cut: U64,
     /// A part's number in the batch; a checkpoint's blocks of the table.
     count: U32,
     flags: U32,
-    /// A part's pages; a checkpoint's listed segments.
+    /// A part's pages, or bytes of rows; a checkpoint's listed segments.
     items: U32,
-    /// A checkpoint's sum of list and table; the segment of the part before.
+    /// A checkpoint's sum of its body; the segment of the part before.
     word: U32,
     prior_block: U32,
-    reserved: U32,
+    /// Sum of the blocks that have the rows of a part.
+    rows_crc: U32,
     /// How far the store had come.
     number: U64,
     listed: [[U32; 2]; PART_PAGES_MAX],
@@ -243,7 +289,7 @@ impl Head {
             return Err(Damage::Place);
         }
         let kind = match raw.kind.get() {
-            CHECKPOINT => HeadKind::Checkpoint(Checkpoint::parse(raw)),
+            CHECKPOINT => HeadKind::Checkpoint(Checkpoint::parse(raw)?),
             PART => HeadKind::Part(Part::parse(raw)?),
             _ => return Err(Damage::Field("kind")),
         };
@@ -257,21 +303,23 @@ impl Checkpoint {
         raw.batch = self.batch.into();
         raw.before = self.before.into();
         raw.len = self.len.into();
+        raw.cut = u64::from(self.rows_bytes).into();
         raw.count = self.table_blocks.unwrap_or(0).into();
         raw.flags = if self.table_blocks.is_some() { TABLE } else { 0 }.into();
         raw.items = self.listed.into();
         raw.word = self.body_crc.into();
     }
 
-    fn parse(raw: &Raw) -> Checkpoint {
-        Checkpoint {
+    fn parse(raw: &Raw) -> Result<Checkpoint, Damage> {
+        Ok(Checkpoint {
             batch: raw.batch.get(),
             before: raw.before.get(),
             len: raw.len.get(),
             listed: raw.items.get(),
             table_blocks: (raw.flags.get() & TABLE != 0).then_some(raw.count.get()),
+            rows_bytes: raw.cut.get().try_into().map_err(|_| Damage::Field("rows"))?,
             body_crc: raw.word.get(),
-        }
+        })
     }
 }
 
@@ -283,7 +331,8 @@ impl Part {
         raw.len = self.len.into();
         raw.cut = self.cut.into();
         raw.count = self.number.into();
-        raw.flags = if self.is_last { LAST } else { 0 }.into();
+        let last = if self.is_last { LAST } else { 0 };
+        raw.flags = (last | if self.rows.is_some() { ROWS } else { 0 }).into();
         raw.items = (self.pages.len() as u32).into();
         raw.word = self.prior.segment.0.into();
         raw.prior_block = self.prior.block.into();
@@ -291,10 +340,20 @@ impl Part {
         for (raw, Listed { page, sum }) in raw.listed.iter_mut().zip(&self.pages) {
             *raw = [(*page).into(), (*sum).into()];
         }
+        if let Some(PartRows { in_head, bytes, crc }) = &self.rows {
+            (raw.items, raw.rows_crc) = ((*bytes).into(), (*crc).into());
+            raw.listed.as_mut_bytes()[..in_head.len()].copy_from_slice(in_head);
+        }
     }
 
     fn parse(raw: &Raw) -> Result<Part, Damage> {
         let count = raw.items.get() as usize;
+        let rows = (raw.flags.get() & ROWS != 0).then(|| PartRows {
+            in_head: raw.listed.as_bytes()[..count.min(ROWS_IN_HEAD)].to_vec(),
+            bytes: raw.items.get(),
+            crc: raw.rows_crc.get(),
+        });
+        let count = if rows.is_some() { 0 } else { count };
         let listed = raw.listed.get(..count).ok_or(Damage::Field("pages"))?;
         if raw.before.get() >= raw.batch.get() {
             return Err(Damage::Field("before"));
@@ -309,6 +368,7 @@ impl Part {
             prior: SegmentPlace { segment: SegmentId(raw.word.get()), block: raw.prior_block.get() },
             store_number: raw.number.get(),
             pages: listed.iter().map(|[page, sum]| Listed { page: page.get(), sum: sum.get() }).collect(),
+            rows,
         })
     }
 }
@@ -329,18 +389,43 @@ mod tests {
         let numbers = (1..u64::MAX, any::<[u64; 4]>(), any::<u32>(), any::<bool>());
         let listed = (any::<u32>(), any::<u32>()).prop_map(|(page, sum)| Listed { page, sum });
         let pages = prop::collection::vec(listed, 0..=PART_PAGES_MAX);
-        (numbers, place(), pages).prop_map(
-            |((batch, [before, len, cut, store_number], number, is_last), prior, pages)| {
+        let rows = (prop::collection::vec(any::<u8>(), 0..=ROWS_IN_HEAD), any::<[u32; 2]>());
+        let rows = prop::option::of(rows.prop_map(|(in_head, [more, crc])| {
+            let more = if in_head.len() == ROWS_IN_HEAD { more >> 1 } else { 0 };
+            PartRows { bytes: in_head.len() as u32 + more, in_head, crc }
+        }));
+        (numbers, place(), pages, rows).prop_map(
+            |((batch, [before, len, cut, store_number], number, is_last), prior, pages, rows)| {
                 let before = before % batch;
-                HeadKind::Part(Part { batch, before, len, cut, number, is_last, prior, store_number, pages })
+                let pages = if rows.is_some() { Vec::new() } else { pages };
+                HeadKind::Part(Part {
+                    batch,
+                    before,
+                    len,
+                    cut,
+                    number,
+                    is_last,
+                    prior,
+                    store_number,
+                    pages,
+                    rows,
+                })
             },
         )
     }
 
     fn checkpoint() -> impl Strategy<Value = HeadKind> {
-        (any::<[u64; 3]>(), any::<[u32; 2]>(), any::<Option<u32>>()).prop_map(
-            |([batch, before, len], [listed, body_crc], table_blocks)| {
-                HeadKind::Checkpoint(Checkpoint { batch, before, len, listed, table_blocks, body_crc })
+        (any::<[u64; 3]>(), any::<[u32; 3]>(), any::<Option<u32>>()).prop_map(
+            |([batch, before, len], [listed, rows_bytes, body_crc], table_blocks)| {
+                HeadKind::Checkpoint(Checkpoint {
+                    batch,
+                    before,
+                    len,
+                    listed,
+                    table_blocks,
+                    rows_bytes,
+                    body_crc,
+                })
             },
         )
     }
@@ -370,7 +455,7 @@ mod tests {
         fn any_bytes_under_a_good_checksum_are_parsed_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             let place = SegmentPlace { segment: SegmentId(0), block: 0 };
             let kind = HeadKind::Checkpoint(Checkpoint {
-                batch: 0, before: 0, len: 0, listed: 0, table_blocks: None, body_crc: 0,
+                batch: 0, before: 0, len: 0, listed: 0, table_blocks: None, rows_bytes: 0, body_crc: 0,
             });
             let mut block = Head { place, beginning: 0, kind }.emit(&UUID);
             for (n, byte) in bytes.iter().enumerate() {
@@ -385,8 +470,9 @@ mod tests {
     #[test]
     fn head_of_another_place_file_system_or_version_is_rejected() {
         let place = SegmentPlace { segment: SegmentId(3), block: 9 };
+        let (table_blocks, rows_bytes) = (Some(5), 7);
         let checkpoint =
-            Checkpoint { batch: 1, before: 2, len: 3, listed: 4, table_blocks: Some(5), body_crc: 6 };
+            Checkpoint { batch: 1, before: 2, len: 3, listed: 4, table_blocks, rows_bytes, body_crc: 6 };
         let head = Head { place, beginning: 7, kind: HeadKind::Checkpoint(checkpoint) };
         let mut block = head.emit(&UUID);
         let elsewhere = SegmentPlace { block: 10, ..place };

@@ -33,6 +33,7 @@ mod ahead;
 mod format;
 mod grow;
 mod open;
+mod rows;
 mod space;
 mod table;
 mod write;
@@ -43,7 +44,7 @@ use super::paged::{Medium, PAGE, Paged, Snapshot};
 use super::room::Room as FileRoom;
 use super::segment::{Seen, Segments, StoreFile};
 use crate::drive::Drive;
-use crate::format::{Anchor, Uuid, crc32c};
+use crate::format::{Anchor, UnitPlace, Uuid, crc32c};
 use crate::superblocks;
 use crate::waiter::Waiters;
 use ahead::Ahead;
@@ -52,7 +53,9 @@ pub use grow::ZoneSource;
 pub(crate) use grow::has_empty_zone;
 pub(crate) use grow::plan_pieces;
 use parking_lot::Mutex;
+pub(crate) use rows::{UNITS_BLOCKS_MAX, UNITS_MAX};
 pub use space::{NEW_PAGES_MIN, new_pages};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -117,6 +120,8 @@ struct LogState {
     is_numbered: bool,
     /// Blocks of the segments that were begun since the last table.
     since_table: u64,
+    /// Batches of rows that the database may not have yet, with their numbers.
+    rows: VecDeque<(u64, Arc<[u8]>)>,
     statistics: Statistics,
 }
 
@@ -305,6 +310,7 @@ impl Store {
             named: None,
             is_numbered: true,
             since_table: 0,
+            rows: VecDeque::new(),
             statistics: Statistics::default(),
         };
         let log = Log::new(segments, uuid, anchor, Some(writer), state);
@@ -581,6 +587,17 @@ impl Medium for Log {
 
     fn grow(&self) -> Result<bool, BackendError> {
         if self.is_read_only { Ok(false) } else { self.take_segment_once() }
+    }
+
+    fn row_room(&self) -> usize {
+        if self.is_read_only { 0 } else { self.state.lock().row_room() }
+    }
+
+    fn append_rows(&self, units: &[UnitPlace], rows: &[u8]) -> Result<(), BackendError> {
+        if self.is_read_only {
+            return Err(BackendError::ReadOnly);
+        }
+        self.store_rows(units, rows)
     }
 
     fn room(&self) -> FileRoom {

@@ -12,12 +12,16 @@ use super::super::error::{BackendError, Damage, SegmentId, SegmentPlace};
 use super::super::paged::PAGE;
 use super::super::segment::{Seen, Segments};
 use super::format::{Checkpoint, Head, HeadKind, ListedSegment, Part, parse_list};
+use super::rows::{parse_batch, parse_rows};
 use super::table::{Entry, Spot, Table};
 use super::{Beginnings, Current, LogState, SegmentSlot, Statistics};
 use crate::format::{Uuid, crc32c};
+use crate::scan;
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
+use std::sync::Arc;
+use zonal_core::Sector;
 
 /// Blocks that are read at once where heads follow each other.
 const WINDOW: u32 = 32;
@@ -39,6 +43,8 @@ pub(super) struct Opening<'a> {
     parts: BTreeMap<(u64, u32), Found>,
     /// The highest beginning that was met.
     beginning_max: u64,
+    /// The batch that the superblock names: it was durable.
+    named: u64,
     window: Window,
     /// Segments with something else than a checkpoint in their first blocks.
     headless: Vec<usize>,
@@ -98,6 +104,7 @@ struct Base {
     begun: Begun,
     listed: Vec<ListedSegment>,
     table: Table,
+    rows: Vec<(u64, Arc<[u8]>)>,
     /// Segments that were begun later, in order. They have no table, or a damaged one.
     later: Vec<Begun>,
 }
@@ -114,8 +121,8 @@ const LOG: &str = "the log of the metadata";
 
 /// What a checkpoint has.
 enum Body {
-    /// A list and a table.
-    Complete(Vec<ListedSegment>, Table),
+    /// A list, a table and rows.
+    Complete(Vec<ListedSegment>, Table, Vec<(u64, Arc<[u8]>)>),
     /// A list only.
     NoTable,
     Damaged(Damage),
@@ -131,8 +138,8 @@ impl<'a> Opening<'a> {
     ) -> Opening<'a> {
         let (parts, window) = (BTreeMap::new(), Window::default());
         let (headless, unread) = (Vec::new(), Rc::default());
-        let beginning_max = 0;
-        Opening { segments, uuid, slots, seen, stride, parts, beginning_max, window, headless, unread }
+        let (beginning_max, named) = (0, 0);
+        Opening { segments, uuid, slots, seen, stride, parts, beginning_max, named, window, headless, unread }
     }
 
     /// Opens the log, which has to have reached number `known` and batch `named`.
@@ -147,6 +154,7 @@ impl<'a> Opening<'a> {
     }
 
     fn opened(&mut self, known: u64, named: u64) -> Result<LogState, BackendError> {
+        self.named = named;
         let base = self.base()?;
         let mut end = self.find_parts(&base.begun)?;
         for begun in &base.later {
@@ -236,9 +244,9 @@ impl<'a> Opening<'a> {
         let mut damage = damage.unwrap_or(missing);
         while let Some(begun) = begun.pop() {
             match self.body(&begun)? {
-                Body::Complete(listed, table) => {
+                Body::Complete(listed, table, rows) => {
                     self.note_gone(&listed);
-                    return Ok(Base { begun, listed, table, later });
+                    return Ok(Base { begun, listed, table, rows, later });
                 }
                 Body::NoTable => {}
                 Body::Damaged(found) => damage = (Spot { slot: begun.slot, block: 0 }, found),
@@ -291,7 +299,7 @@ impl<'a> Opening<'a> {
             return Ok(Body::Damaged(Damage::Field("len")));
         }
         let list_blocks = checkpoint.list_blocks();
-        let mut bytes = vec![0; (list_blocks + table_blocks) as usize * PAGE];
+        let mut bytes = vec![0; checkpoint.body_blocks() as usize * PAGE];
         let at = Spot { slot, block: 1 };
         if !bytes.is_empty() && !self.is_read(self.place(at), &mut bytes)? {
             return Ok(Body::Damaged(Damage::Missing("the table")));
@@ -299,11 +307,15 @@ impl<'a> Opening<'a> {
         if crc32c(&bytes) != body_crc {
             return Ok(Body::Damaged(Damage::Checksum));
         }
-        let (list, table) = bytes.split_at(list_blocks as usize * PAGE);
+        let (list, rest) = bytes.split_at(list_blocks as usize * PAGE);
+        let (table, rows) = rest.split_at(table_blocks as usize * PAGE);
+        let Some(rows) = rows.get(..checkpoint.rows_bytes as usize).and_then(parse_rows) else {
+            return Ok(Body::Damaged(Damage::Field("rows")));
+        };
         let listed = parse_list(list, listed);
         let table = Table::parse(table, listed.len(), self.stride);
         Ok(match table.and_then(|table| self.renumbered(table, &listed)) {
-            Ok(table) => Body::Complete(listed, table),
+            Ok(table) => Body::Complete(listed, table, rows),
             Err(damage) => Body::Damaged(damage),
         })
     }
@@ -378,7 +390,7 @@ impl<'a> Opening<'a> {
     /// Notes a part. Returns the block after its pages, or nothing if no such part can be there.
     fn note(&mut self, spot: Spot, head: Head) -> Option<u32> {
         let HeadKind::Part(part) = head.kind else { return None };
-        let end = spot.block + 1 + part.pages.len() as u32;
+        let end = spot.block.saturating_add(1).saturating_add(part.blocks());
         if end > self.slots[spot.slot].blocks {
             return None;
         }
@@ -444,7 +456,14 @@ impl<'a> Opening<'a> {
 
     /// Whether all pages of `batch` are what was written.
     fn is_whole(&self, batch: u64) -> Result<bool, BackendError> {
-        for (_, Found { spot, beginning, part }) in self.of_batch(batch) {
+        for (_, found) in self.of_batch(batch) {
+            let Found { spot, beginning, part } = found;
+            if part.rows.is_some() {
+                match self.rows_of(found)? {
+                    Some(rows) if batch <= self.named || self.has_units(&rows)? => continue,
+                    _ => return Ok(false),
+                }
+            }
             let mut bytes = vec![0; part.pages.len() * PAGE];
             let first = Spot { slot: spot.slot, block: spot.block + 1 };
             if !bytes.is_empty() && !self.is_read(self.place(first), &mut bytes)? {
@@ -456,6 +475,46 @@ impl<'a> Opening<'a> {
                 page.sum == super::format::page_sum(crc32c(bytes), self.uuid, place, *beginning)
             });
             if !is_whole {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The rows of a part with their units, if they are what was written. There are none in a part of pages.
+    fn rows_of(&self, found: &Found) -> Result<Option<Vec<u8>>, BackendError> {
+        let Some(rows) = &found.part.rows else { return Ok(None) };
+        let mut bytes = vec![0; rows.blocks() as usize * PAGE];
+        let first = Spot { block: found.spot.block + 1, ..found.spot };
+        if !bytes.is_empty() && !self.is_read(self.place(first), &mut bytes)? {
+            return Ok(None);
+        }
+        if rows.crc != crc32c(&bytes) {
+            return Ok(None);
+        }
+        let mut all = [&rows.in_head[..], &bytes].concat();
+        let is_whole = all.len() >= rows.bytes as usize;
+        all.truncate(rows.bytes as usize);
+        Ok(is_whole.then_some(all))
+    }
+
+    /// Whether the units of a batch of rows were written, all of them.
+    fn has_units(&self, rows: &[u8]) -> Result<bool, BackendError> {
+        let Some((units, _)) = parse_batch(rows) else { return Ok(false) };
+        if units.is_empty() {
+            return Ok(true);
+        }
+        let disk = self.segments.disk();
+        let (zones, waiter) = (disk.report()?, disk.waiter());
+        for unit in &units {
+            let was_written = scan::was_written(disk.drive(), &*waiter, self.uuid, &zones, unit);
+            let sector = Sector(0);
+            let was_written = was_written.map_err(|error| BackendError::Request {
+                doing: "reading data of the last sync",
+                sector,
+                error,
+            })?;
+            if !was_written {
                 return Ok(false);
             }
         }
@@ -545,11 +604,18 @@ impl<'a> Opening<'a> {
             }
         }
         let (mut table, mut len) = (base.table, base.begun.checkpoint.len);
+        let mut rows = VecDeque::from(base.rows);
         for &batch in chain {
             for (_, found) in self.parts.range((batch, 0)..=(batch, u32::MAX)) {
                 self.apply(&mut table, found)?;
                 self.slots[found.spot.slot].is_needed = true;
                 len = found.part.len;
+                if found.part.rows.is_some() {
+                    let wrong = || self.damaged(found.spot, "rows of metadata", Damage::Checksum);
+                    let batch_rows = self.rows_of(found)?.ok_or_else(wrong)?;
+                    let (_, these) = parse_batch(&batch_rows).ok_or_else(wrong)?;
+                    rows.push_back((batch, these.into()));
+                }
             }
         }
         self.pages_are_there(&table)?;
@@ -578,6 +644,7 @@ impl<'a> Opening<'a> {
             named: Some(named),
             is_numbered: false,
             since_table,
+            rows,
             statistics: Statistics::default(),
         })
     }

@@ -4,6 +4,7 @@ use super::super::error::BackendError;
 use super::super::room::Room as FileRoom;
 use super::format::list_blocks;
 use super::{LogState, Room, SEGMENTS_NEW, SegmentSlot};
+use crate::BLOCK_BYTES;
 use std::cmp::Reverse;
 use zonal_core::ZoneIndex;
 
@@ -110,8 +111,9 @@ impl LogState {
 
     /// Whether batches of `pages` have room in the current segment and all free ones but `spared`, the largest.
     pub(super) fn fits(&self, pages: u64, spared: usize) -> bool {
-        let mut free: Vec<u64> =
-            self.free_slots().map(|slot| self.blocks_for_parts(self.slots[slot].blocks)).collect();
+        let rows = (self.rows_bytes() as u64).div_ceil(BLOCK_BYTES.into());
+        let parts = |slot: usize| self.blocks_for_parts(self.slots[slot].blocks).saturating_sub(rows);
+        let mut free: Vec<u64> = self.free_slots().map(parts).collect();
         free.sort_unstable();
         free.truncate(free.len().saturating_sub(spared));
         pages + pages / HEADS_SHARE + BATCH_BLOCKS <= self.rest() + free.iter().sum::<u64>()

@@ -5,13 +5,15 @@ use super::super::error::{BackendError, SegmentId, SegmentPlace};
 use super::super::paged::{PAGE, PageBytes, Snapshot};
 use super::super::segment::SegmentWrite;
 use super::format::{
-    Checkpoint, Head, HeadKind, Listed, ListedSegment, PART_PAGES_MAX, Part, emit_list, page_sum,
+    Checkpoint, Head, HeadKind, Listed, ListedSegment, PART_PAGES_MAX, Part, PartRows, ROWS_IN_HEAD,
+    emit_list, page_sum, rows_blocks,
 };
+use super::rows::{emit_batch, parse_batch};
 use super::space::fits_table;
 use super::table::{Entry, Spot};
 use super::{Current, FAILURES_MAX, Log, LogState, SegmentSlot};
 use crate::drive;
-use crate::format::crc32c;
+use crate::format::{UnitPlace, crc32c};
 use std::sync::Arc;
 use zonal_core::{DeviceError, RequestError};
 
@@ -29,6 +31,15 @@ struct Draft {
     pages: Vec<Page>,
     /// How many of them were asked for; the others are moved.
     asked: usize,
+    /// The [rows](super::rows) that it has, if it has no pages, with the units that they need.
+    rows: Option<Vec<u8>>,
+}
+
+impl Draft {
+    /// Blocks that a segment needs to take a part of it.
+    fn blocks_min(&self) -> u32 {
+        self.rows.as_ref().map_or(2, |rows| 2.max(1 + rows_blocks(rows.len())))
+    }
 }
 
 /// A page with its number and the checksum of its bytes.
@@ -100,7 +111,15 @@ impl Log {
         let asked = pages.len();
         pages.extend(self.come_along(snapshot)?);
         pages.sort_unstable_by_key(|page| page.page);
-        self.commit(&Draft { len: snapshot.len, cut: snapshot.cut, pages, asked })
+        self.commit(&Draft { len: snapshot.len, cut: snapshot.cut, pages, asked, rows: None })
+    }
+
+    /// Makes rows durable as a batch, with `units` of data.
+    pub(super) fn store_rows(&self, units: &[UnitPlace], rows: &[u8]) -> Result<(), BackendError> {
+        let rows = emit_batch(units, rows);
+        self.make_room(1 + u64::from(rows_blocks(rows.len())))?;
+        let len = self.state.lock().len;
+        self.commit(&Draft { len, cut: u64::MAX, pages: Vec::new(), asked: 0, rows: Some(rows) })
     }
 
     /// Sees to it that a batch of `pages` has room, and that a segment is free after it if one can be.
@@ -169,7 +188,7 @@ impl Log {
             if pages.is_empty() {
                 return Ok(());
             }
-            self.commit(&Draft { len, cut: u64::MAX, pages, asked: 0 })?;
+            self.commit(&Draft { len, cut: u64::MAX, pages, asked: 0, rows: None })?;
         }
     }
 
@@ -259,7 +278,7 @@ impl Log {
     fn write(&self, draft: &Draft, batch: u64) -> Result<Written, Obstacle> {
         let mut written = Written::default();
         while written.entries.len() < draft.pages.len() || written.parts == 0 {
-            let current = self.current()?;
+            let current = self.current(draft.blocks_min())?;
             let (heads, end) = self.plan(draft, batch, &written, current);
             let writes = heads.iter().flat_map(|head| self.writes_of(head, draft, &written, &heads));
             if let Err(error) = self.segments.write(writes) {
@@ -271,11 +290,11 @@ impl Log {
         Ok(written)
     }
 
-    /// The segment to write to: the current one while it has room for a head and a page, then the next, which is begun.
-    fn current(&self) -> Result<Current, Obstacle> {
+    /// The segment to write to: the current one while it has room for `blocks`, then the next, which is begun.
+    fn current(&self, blocks: u32) -> Result<Current, Obstacle> {
         let current = {
             let state = self.state.lock();
-            state.current.filter(|current| state.slots[current.slot].blocks - current.block >= 2)
+            state.current.filter(|current| state.slots[current.slot].blocks - current.block >= blocks)
         };
         match current {
             Some(current) => Ok(current),
@@ -313,10 +332,11 @@ impl Log {
                 prior: prior.unwrap_or(SegmentPlace { segment: SegmentId(0), block: 0 }),
                 store_number,
                 pages: these.iter().zip(block + 1..).map(listed).collect(),
+                rows: draft.rows.as_deref().map(part_rows),
             };
+            block += 1 + part.blocks();
             heads.push(Head { place, beginning: current.beginning, kind: HeadKind::Part(part) });
             (pages, prior) = (rest, Some(place));
-            block += 1 + n as u32;
         }
         (heads, block)
     }
@@ -328,7 +348,8 @@ impl Log {
         let first = written.entries.len() + skip;
         let emitted = head.emit(&self.uuid);
         let pages = draft.pages[first..first + head.pages()].iter().map(|page| &page.bytes[..]);
-        writes(head.place, std::iter::once(&emitted[..]).chain(pages))
+        let rows = draft.rows.as_deref().map(rows_after_head).unwrap_or_default();
+        writes(head.place, std::iter::once(&emitted[..]).chain(pages).chain(rows.chunks(PAGE)))
     }
 
     fn advance(&self, current: Current, block: u32) {
@@ -353,6 +374,19 @@ impl Log {
         state.current = state.current.filter(|current| current.slot != slot);
         Obstacle::Segment(error)
     }
+}
+
+/// The blocks after the head of a part with these rows.
+fn rows_after_head(rows: &[u8]) -> Vec<u8> {
+    let mut bytes = rows[rows.len().min(ROWS_IN_HEAD)..].to_vec();
+    bytes.resize(bytes.len().next_multiple_of(PAGE), 0);
+    bytes
+}
+
+/// What the head of a part says of its rows.
+fn part_rows(rows: &[u8]) -> PartRows {
+    let in_head = rows[..rows.len().min(ROWS_IN_HEAD)].to_vec();
+    PartRows { in_head, bytes: rows.len() as u32, crc: crc32c(&rows_after_head(rows)) }
 }
 
 /// The requests that write `blocks` from `at` on.
@@ -427,6 +461,8 @@ impl LogState {
             self.table.set(page.page, *entry);
         }
         (self.len, self.batch, self.durable_number) = (draft.len, batch, written.store_number);
+        let rows = draft.rows.as_deref().and_then(parse_batch);
+        self.rows.extend(rows.map(|(_, rows)| (batch, rows.into())));
         // What came before the newest table is needed no more, but for what this batch has there.
         if self.begun.table != self.committed.table {
             let table = self.begun.table;
@@ -554,7 +590,7 @@ impl Log {
         }
     }
 
-    /// The checkpoint for the segment `slot`: its head, and list and table.
+    /// The checkpoint for the segment `slot`: its head, and list, table and rows.
     fn checkpoint(&self, slot: usize) -> (Head, Vec<u8>) {
         let mut state = self.state.lock();
         state.number += 1;
@@ -566,8 +602,13 @@ impl Log {
         });
         let mut body = emit_list(listed);
         let has_table = state.is_table_due(state.slots[slot].blocks);
+        let mut rows_bytes = 0;
         if has_table {
             body.extend(state.table.emit());
+            let rows = state.emit_rows();
+            rows_bytes = rows.len() as u32;
+            body.extend(rows);
+            body.resize(body.len().next_multiple_of(PAGE), 0);
         }
         let checkpoint = Checkpoint {
             batch: state.batch,
@@ -575,6 +616,7 @@ impl Log {
             len: state.len,
             listed: state.slots.len() as u32,
             table_blocks: has_table.then(|| state.table.blocks()),
+            rows_bytes,
             body_crc: crc32c(&body),
         };
         let place = SegmentPlace { segment: state.slots[slot].segment, block: 0 };
