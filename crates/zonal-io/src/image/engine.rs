@@ -28,6 +28,7 @@ use crate::device::{
 use crate::emulated::check::{self, Payload};
 use crate::emulated::{Bandwidth, Executed, Extent, Placed, Queues, WriteKind, Zones, elsewhere};
 use crate::helpers::Jobs;
+use crate::image::ahead::Ahead;
 use crate::image::backing::Backing;
 use crate::image::device::OpenOptions;
 use crate::image::error::{Failure, errno};
@@ -46,6 +47,7 @@ pub(super) struct Engine {
     flights: WritesInFlight,
     ledger: Ledger,
     backing: Arc<dyn Backing>,
+    ahead: Ahead,
     layout: Layout,
     queues: Queues,
     /// Limit on the data that reads and writes transfer; with one, no command that needs the file
@@ -120,6 +122,7 @@ impl Engine {
             flights: WritesInFlight::new(),
             ledger,
             backing,
+            ahead: Ahead::new(),
             layout: header.layout(),
             tickets: AtomicU64::new(0),
             jobs: Jobs::default(),
@@ -385,6 +388,7 @@ impl Engine {
     }
 
     fn flush(&self) -> Result<(), DeviceError> {
+        self.ahead.flushed();
         self.ledger.flush(&|zone| self.durable_state(zone)).map_err(|f| DeviceError::Os(f.errno))
     }
 
@@ -453,12 +457,27 @@ impl Engine {
             })
             .map_err(|f| DeviceError::Os(f.errno))?;
         let to = self.sector_of(placed);
-        self.transfer_first(placed.sectors, command, to).map_err(|error| {
+        let transfer = || self.transfer_first(placed.sectors, command, to);
+        self.ahead.transfer(placed.zone, transfer).map_err(|error| {
             // If another write has a place behind it, a hole remains. It must not show data from
             // before the last reset, as far as the file can still be changed.
             let _ = self.backing.zero(self.layout.data(to), u64::from(placed.sectors) * SECTOR_BYTES);
-            error.into()
-        })
+            error
+        })?;
+        self.write_ahead(placed);
+        Ok(())
+    }
+
+    /// Allocates blocks of the file for the writes after `placed`, if that pays.
+    fn write_ahead(&self, placed: &Placed) {
+        let (zone, end) = (placed.zone, placed.offset + placed.sectors);
+        let extent = (end, placed.sectors, self.geometry().capacity_of(zone));
+        let is_last = || self.zones.state(zone).written == end && !self.ledger.promises(zone, end);
+        self.ahead.wrote(zone, extent, is_last, |zeroes| {
+            // It is no error of this write if the file system is full.
+            let at = self.sector_of(placed) + Sectors(u64::from(placed.sectors));
+            let _ = self.backing.write_at(zeroes, self.layout.data(at));
+        });
     }
 
     fn transfer_first(&self, sectors: u32, command: &Command, to: Sector) -> Result<(), DeviceError> {

@@ -314,6 +314,11 @@ impl Ledger {
         Ok(())
     }
 
+    /// True if data from before a reset, above `offset` of `zone`, may appear again after a restart.
+    pub(crate) fn promises(&self, zone: ZoneIndex, offset: u32) -> bool {
+        self.bound[zone.0 as usize].load(Ordering::SeqCst) > offset
+    }
+
     /// Records that data was written to the file. Has to be called before the write is
     /// acknowledged.
     #[inline]

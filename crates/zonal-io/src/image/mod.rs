@@ -14,6 +14,7 @@
 //! [`ImageDevice`], drop the volume, then take the device out of the `Arc` and
 //! [close](ImageDevice::close) it.
 
+mod ahead;
 pub mod backing;
 mod create;
 mod current;

@@ -41,18 +41,23 @@ fn open(backing: &Arc<CutBacking>) -> ImageDevice {
 
 /// Runs a command to completion.
 fn run(device: &ImageDevice, command: &Command) -> CommandResult {
+    run_on(device, 0, command)
+}
+
+/// The same on a queue that no other thread uses.
+fn run_on(device: &ImageDevice, queue: usize, command: &Command) -> CommandResult {
     let mut context = Some(Context::token(1));
-    match device.submit(Nanos(0), 0, command, &mut context) {
+    match device.submit(Nanos(0), queue, command, &mut context) {
         Submitted::Done(result) => return result,
         Submitted::Busy => panic!("busy"),
         Submitted::Accepted => {}
     }
     loop {
         let mut answer = None;
-        device.poll(Nanos(0), 0, 1, &mut |c| answer = Some(c.result));
+        device.poll(Nanos(0), queue, 1, &mut |c| answer = Some(c.result));
         match answer {
             Some(result) => return result,
-            None => device.wait(0, Duration::from_secs(1)),
+            None => device.wait(queue, Duration::from_secs(1)),
         }
     }
 }

@@ -133,6 +133,12 @@ impl<T> RwLock<T> {
     pub fn write(&self) -> checker::sync::RwLockWriteGuard<'_, T> {
         self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// Takes the lock for writing, unless another thread has it.
+    #[track_caller]
+    pub fn try_write(&self) -> Option<checker::sync::RwLockWriteGuard<'_, T>> {
+        self.0.try_write().ok()
+    }
 }
 
 /// Replacement for the production [`ShortLock`](crate::sync::ShortLock): the same guarantees

@@ -1,7 +1,9 @@
 //! Blocks kept by reset zones, and reads executed in `submit`.
 
 use super::*;
+use crate::image::backing::FileBacking;
 use crate::sync::{AtomicBool, Ordering};
+use std::os::unix::fs::MetadataExt;
 
 /// File system that is full until blocks are freed, or that has all data in memory.
 struct Host {
@@ -152,5 +154,88 @@ fn read_is_answered_in_submit_only_where_its_bytes_are_at_hand() {
         assert_eq!(buffer[..], [[1; 8 * 512], [0; 8 * 512]].concat());
         assert!(device.is_idle(0), "no place of the queue is taken");
         device.close().unwrap();
+    }
+}
+
+/// An image with zones of 4 MiB, in a file.
+fn in_file(dir: &Path) -> Arc<FileBacking> {
+    let options = ImageOptions {
+        size: Some(64 << 20),
+        zone_size: Some(4 << 20),
+        creation: Some([7; 16]),
+        blocksize: Some(4096),
+        ..Default::default()
+    };
+    let file = std::fs::File::options().read(true).write(true).create_new(true).open(dir.join("image"));
+    let backing = Arc::new(FileBacking::new(file.unwrap()));
+    options.format(&*backing).unwrap();
+    backing
+}
+
+#[test]
+fn short_writes_with_a_flush_after_each_find_blocks_of_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let backing = in_file(dir.path());
+    let open = || {
+        let options = OpenOptions { threads: 0, ..Default::default() };
+        ImageDevice::open_backing(Path::new("image"), backing.clone(), &options).unwrap()
+    };
+    let device = open();
+    let bytes = || std::fs::metadata(dir.path().join("image")).unwrap().blocks() * 512;
+    let before = bytes();
+    (0..4).for_each(|n| assert_eq!(write(&device, n * 8, 8, 1), DONE));
+    run(&device, &command(Op::Flush, 0, 0)).unwrap();
+    assert!(bytes() < before + (64 << 10), "writes without flushes take no more than their own");
+    for n in 4..200u8 {
+        write(&device, u64::from(n) * 8, 8, n).unwrap();
+        run(&device, &command(Op::Flush, 0, 0)).unwrap();
+    }
+    let taken = bytes() - before;
+    assert!((200 * 4096 + (64 << 10)..200 * 4096 + (512 << 10)).contains(&taken), "{taken} bytes");
+    let check = |device: &ImageDevice| {
+        (4..200u8).for_each(|n| assert_eq!(read(device, u64::from(n) * 8, 8), [n; 8]));
+        assert_eq!(read(device, 200 * 8, 8), [0; 8]);
+    };
+    check(&device);
+    drop(device);
+    check(&open());
+}
+
+#[test]
+fn zeroes_for_later_writes_overwrite_no_write_of_another_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = OpenOptions { threads: 4, submit_queues: 3, ..Default::default() };
+    let device = ImageDevice::open_backing(Path::new("image"), in_file(dir.path()), &options).unwrap();
+    let zone = 4 << 11;
+    for round in 1..=20u8 {
+        // Threads append to one zone, and flush now and then.
+        let written: Vec<(u64, u8)> = std::thread::scope(|s| {
+            let appends = |thread: u8| {
+                let device = &device;
+                move || {
+                    let queue = usize::from(thread);
+                    let one = |n: u8| {
+                        let byte = round ^ thread << 5 ^ n;
+                        let mut buffer = IoBuf::zeroed(4096);
+                        buffer.fill(byte);
+                        let append = Command { data: data(&mut buffer), ..command(Op::Append, zone, 8) };
+                        let Ok(Output::Appended(at)) = run_on(device, queue, &append) else {
+                            panic!("append")
+                        };
+                        if n % 3 == thread {
+                            run_on(device, queue, &command(Op::Flush, 0, 0)).unwrap();
+                        }
+                        (at.0, byte)
+                    };
+                    (0..30).map(one).collect::<Vec<_>>()
+                }
+            };
+            let threads: Vec<_> = (0..3).map(|thread| s.spawn(appends(thread))).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        for (at, byte) in written {
+            assert!(read(&device, at, 8) == [byte; 8], "round {round}, sector {at}");
+        }
+        run(&device, &command(Op::ZoneReset, zone, 0)).unwrap();
     }
 }
