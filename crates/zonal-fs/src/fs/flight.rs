@@ -67,12 +67,14 @@ pub(super) struct AppendUnit {
     /// Checksum of the header, once the unit has been sent; 0 if the device keeps no data.
     pub(super) header: u32,
     /// Number of zones tried.
-    tries: u32,
+    pub(super) tries: u32,
+    /// The thread that sends the unit waits for it next.
+    pub(super) is_awaited: bool,
 }
 
 impl AppendUnit {
     pub(super) fn new(zone: ZoneIndex, carried: Vec<Carried>) -> AppendUnit {
-        AppendUnit { zone, carried, header: 0, tries: 1 }
+        AppendUnit { zone, carried, header: 0, tries: 1, is_awaited: false }
     }
 
     /// Number of data blocks.
@@ -229,7 +231,7 @@ impl Shared {
     pub(super) fn send_with_sums(
         &self,
         waiter: &dyn Wait,
-        append: AppendUnit,
+        mut append: AppendUnit,
         mut buf: IoBuf,
         sums: Vec<u32>,
     ) {
@@ -237,6 +239,7 @@ impl Shared {
         self.settle_numbers(waiter);
         let blocks = append.blocks();
         let zone = append.zone;
+        let is_awaited = std::mem::take(&mut append.is_awaited);
         self.prefetch_completion(&append);
         let (token, header) = {
             let mut core = self.core.lock();
@@ -247,7 +250,11 @@ impl Shared {
             let checksum = Header { paths: self.paths(named), ..header }.encode(&mut buf);
             self.units.lock().note_header(token, checksum);
         }
-        let request = Request::append(self.start_of(zone), (blocks + 1) * BLOCK_SECTORS, buf).token(token);
+        let mut request =
+            Request::append(self.start_of(zone), (blocks + 1) * BLOCK_SECTORS, buf).token(token);
+        if is_awaited {
+            request = self.drive.awaited(waiter, request);
+        }
         self.submit(waiter.now(), request);
     }
 
