@@ -61,7 +61,16 @@ impl Io {
             return None;
         }
         let sector = Sector(self.offset / SECTOR_BYTES);
-        Some(Request { op, fua: false, nowait: false, sector, sectors, buf: buf.into(), token })
+        Some(Request {
+            op,
+            fua: false,
+            nowait: false,
+            awaited: false,
+            sector,
+            sectors,
+            buf: buf.into(),
+            token,
+        })
     }
 }
 

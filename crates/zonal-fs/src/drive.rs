@@ -58,6 +58,8 @@ const PROBED_ZONES_MAX: u32 = 64;
 /// A volume with a pool of channels for synchronous calls.
 pub struct Drive {
     volume: Arc<Volume>,
+    /// True if the drive executes a request in the thread that waits for it.
+    blocks_awaiting: bool,
     /// True while a [`Claim`] on the metadata exists.
     is_claimed: AtomicBool,
     /// Idle channels, striped by thread. Opening a channel for each call costs more than a small
@@ -90,7 +92,8 @@ pub type Answers = SmallVec<[Answer; 2]>;
 impl Drive {
     /// Wraps `volume`.
     pub fn new(volume: Arc<Volume>) -> Drive {
-        Drive { volume, is_claimed: AtomicBool::new(false), callers: Default::default() }
+        let blocks_awaiting = volume.device().insight().blocks_awaiting;
+        Drive { volume, blocks_awaiting, is_claimed: AtomicBool::new(false), callers: Default::default() }
     }
 
     /// Claims the metadata, unless they are already claimed. Two writers would treat each other's
@@ -130,8 +133,13 @@ impl Drive {
         let caller = idle.unwrap_or_else(|| self.caller());
         let Caller { channel, answers } = &caller;
         let mut submitted = 0;
-        for request in requests {
-            self.volume.submit(waiter.now(), channel, request.token(submitted));
+        let mut requests = requests.into_iter().peekable();
+        while let Some(request) = requests.next() {
+            let mut request = request.token(submitted);
+            if requests.peek().is_none() {
+                request = self.awaited(waiter, request);
+            }
+            self.volume.submit(waiter.now(), channel, request);
             submitted += 1;
         }
         loop {
@@ -151,6 +159,16 @@ impl Drive {
         // A thread that panics while waiting does not return its caller: late completions would be
         // taken for those of another call.
         callers.lock().push(caller);
+    }
+
+    /// Marks a request for which the calling thread waits next, unless it is a read: many threads
+    /// of a mount may read, and each of them would need another one in its place.
+    pub(crate) fn awaited(&self, waiter: &dyn Wait, request: Request) -> Request {
+        if !self.blocks_awaiting || request.op == Op::Read {
+            return request;
+        }
+        waiter.begin_blocking();
+        request.awaited()
     }
 
     fn caller(&self) -> Caller {

@@ -30,6 +30,10 @@ pub trait Wait {
     /// checks its condition and calls again. It must not hold a lock.
     fn wait(&self, volume: &Volume);
 
+    /// Called before a request that blocks the calling thread in the drive. A call of
+    /// [`done`](Wait::done) follows.
+    fn begin_blocking(&self) {}
+
     /// Ends the current wait, so that the next call of `wait` starts a new one.
     fn done(&self) {}
 

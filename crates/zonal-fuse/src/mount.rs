@@ -204,12 +204,35 @@ pub fn unmount(dir: &Path, if_busy: IfBusy) -> Result<(), MountError> {
 /// # Errors
 /// The kernel's error, with the path of the setting.
 pub fn allow_dirty_pages(dir: &Path) -> io::Result<()> {
-    let device = fs::metadata(dir)?.dev();
-    let place = format!("/sys/class/bdi/{}:{}", major(device), minor(device));
+    let place = cache_settings(dir)?;
     // Otherwise the share is also a limit of its own.
     let _ = fs::write(format!("{place}/strict_limit"), "0");
     fs::write(format!("{place}/max_ratio"), "100")
         .map_err(|error| io::Error::new(error.kind(), format!("{place}: {error}")))
+}
+
+/// Read-ahead of a mount in KiB, several units of a file: the kernel requests the next ones while a
+/// program reads the last. The same as that of btrfs.
+const READ_AHEAD_KIB: u64 = 4096;
+
+/// Raises the kernel's read-ahead for a mount, which is 128 KiB by default. Only root can change it.
+///
+/// # Errors
+/// The kernel's error, with the path of the setting.
+pub fn raise_read_ahead(dir: &Path) -> io::Result<()> {
+    let setting = format!("{}/read_ahead_kb", cache_settings(dir)?);
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{setting}: {error}"));
+    let present = fs::read_to_string(&setting).map_err(named)?;
+    if present.trim().parse().is_ok_and(|present: u64| present >= READ_AHEAD_KIB) {
+        return Ok(());
+    }
+    fs::write(&setting, READ_AHEAD_KIB.to_string()).map_err(named)
+}
+
+/// Directory with the settings of the kernel's page cache for a mount.
+fn cache_settings(dir: &Path) -> io::Result<String> {
+    let device = fs::metadata(dir)?.dev();
+    Ok(format!("/sys/class/bdi/{}:{}", major(device), minor(device)))
 }
 
 impl MountError {

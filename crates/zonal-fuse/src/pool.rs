@@ -76,9 +76,24 @@ impl Pool {
     /// already counts as active.
     #[must_use]
     pub(crate) fn leave(&self) -> bool {
-        let mut rest = self.rest.lock();
+        self.leave_to(self.wanted)
+    }
+
+    /// Like [`Pool::leave`], for a thread that blocks for about as long as the drive takes. It is
+    /// replaced only if no other thread is active.
+    #[must_use]
+    pub(crate) fn leave_briefly(&self) -> bool {
+        self.leave_to(1)
+    }
+
+    /// Leaves; the thread is replaced if fewer than `enough` others are active.
+    fn leave_to(&self, enough: usize) -> bool {
         let active = self.active.fetch_sub(1, Ordering::Relaxed) - 1;
-        if active >= self.wanted || rest.is_over {
+        if active >= enough {
+            return false;
+        }
+        let mut rest = self.rest.lock();
+        if self.active.load(Ordering::Relaxed) >= enough || rest.is_over {
             return false;
         }
         if rest.parked > 0 {

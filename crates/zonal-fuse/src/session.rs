@@ -289,7 +289,10 @@ impl Shared {
             let served = match rustix::io::read(&self.device, buffer.for_request()) {
                 Ok(length) => {
                     self.count(&buffer.for_request()[..length]);
-                    self.front.serve(&self.device, &mut buffer, length, &waiter)
+                    let served = self.front.serve(&self.device, &mut buffer, length, &waiter);
+                    // An error may have ended the request while the thread was away.
+                    waiter.come_back();
+                    served
                 }
                 // The request was withdrawn before it was read.
                 Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => Ok(()),

@@ -76,6 +76,12 @@ impl Wait for MountWaiter<'_> {
         self.polling.wait(volume);
     }
 
+    fn begin_blocking(&self) {
+        if !self.is_away.replace(true) && self.pool.leave_briefly() {
+            (self.start)();
+        }
+    }
+
     fn done(&self) {
         self.polling.done();
         self.come_back();

@@ -355,6 +355,8 @@ pub struct Insight {
     /// Processor time of the host with which the device was measured, to be simulated in virtual
     /// time. Constant.
     pub host_time: HostTime,
+    /// True if [`Device::submit_awaited`] blocks while the drive works. Constant.
+    pub blocks_awaiting: bool,
     /// Position of the head at the time of the last call: behind the sector that it reads or
     /// writes. `None` if there is no head or it is unknown.
     pub head: Option<Sector>,
@@ -375,6 +377,20 @@ pub trait Device: Send + Sync {
     /// if it returns `Accepted`.
     fn submit(&self, now: Nanos, queue: usize, command: &Command, context: &mut Option<Context>)
     -> Submitted;
+
+    /// Like [`Device::submit`], for a thread that waits for this command and has nothing else to do
+    /// meanwhile: the device may execute it here, and block.
+    ///
+    /// Optional. Not passed on by wrappers that hold a lock while they submit.
+    fn submit_awaited(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        self.submit(now, queue, command, context)
+    }
 
     /// Passes up to `budget` completions of `queue` to `done`, and returns the latest time of the
     /// next poll: `None` if only a completion can cause progress. `done` must not call the device.

@@ -60,6 +60,11 @@ impl<J> Jobs<J> {
         }
     }
 
+    /// True if no job waits for a helper thread.
+    pub fn is_empty(&self) -> bool {
+        self.state.lock().waiting.is_empty()
+    }
+
     /// Lets the helper threads end once all jobs are done.
     pub fn end(&self) {
         self.state.lock().is_ending = true;

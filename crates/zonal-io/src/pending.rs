@@ -69,6 +69,9 @@ pub(crate) struct PendingRequest {
     pub(crate) plugged: bool,
     pub(crate) fua: bool,
     pub(crate) nowait: bool,
+    /// The submitting thread waits for this request. Cleared once the request is queued, because
+    /// another thread may issue it.
+    pub(crate) awaited: bool,
     /// Next write of a chain, issued without a look at the zone's queue.
     pub(crate) behind: Option<Box<PendingRequest>>,
     /// In mode `zone-lock`, the scheduler that gave the request a tag.
@@ -157,6 +160,7 @@ impl PendingRequest {
             plugged: false,
             fua: false,
             nowait: false,
+            awaited: false,
             behind: None,
             tag: None,
             locks_zone: false,

@@ -70,11 +70,13 @@ pub(super) struct AppendUnit {
     tries: u32,
     /// Why the last of them failed, if one did.
     error: Option<RequestError>,
+    /// The thread that sends the unit waits for it next.
+    pub(super) is_awaited: bool,
 }
 
 impl AppendUnit {
     pub(super) fn new(zone: ZoneIndex, carried: Vec<Carried>) -> AppendUnit {
-        AppendUnit { zone, carried, header: 0, tries: 1, error: None }
+        AppendUnit { zone, carried, header: 0, tries: 1, error: None, is_awaited: false }
     }
 
     /// Number of data blocks.
@@ -231,7 +233,7 @@ impl Shared {
     pub(super) fn send_with_sums(
         &self,
         waiter: &dyn Wait,
-        append: AppendUnit,
+        mut append: AppendUnit,
         mut buf: IoBuf,
         sums: Vec<u32>,
     ) {
@@ -239,6 +241,7 @@ impl Shared {
         self.settle_numbers(waiter);
         let blocks = append.blocks();
         let zone = append.zone;
+        let is_awaited = std::mem::take(&mut append.is_awaited);
         self.prefetch_completion(&append);
         let (token, header) = {
             let mut core = self.core.lock();
@@ -249,7 +252,11 @@ impl Shared {
             let checksum = Header { paths: self.paths(named), ..header }.encode(&mut buf);
             self.units.lock().note_header(token, checksum);
         }
-        let request = Request::append(self.start_of(zone), (blocks + 1) * BLOCK_SECTORS, buf).token(token);
+        let mut request =
+            Request::append(self.start_of(zone), (blocks + 1) * BLOCK_SECTORS, buf).token(token);
+        if is_awaited {
+            request = self.drive.awaited(waiter, request);
+        }
         self.submit(waiter.now(), request);
     }
 

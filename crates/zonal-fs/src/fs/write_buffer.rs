@@ -462,7 +462,7 @@ impl Shared {
             && (leaves == Combining::MayWait || self.core.lock().combined.count() > 0)
         {
             true => self.combine_tail(waiter, ino, *tail),
-            false => self.send_taken_tail(waiter, ino, tail),
+            false => self.send_taken_tail(waiter, ino, tail, leaves),
         }
     }
 
@@ -501,10 +501,11 @@ impl Shared {
         waiter: &dyn Wait,
         ino: u64,
         mut tail: Box<BufferedTail>,
+        leaves: Combining,
     ) -> Result<(), FsError> {
         let mut result = Ok(());
         while tail.blocks > 0 && result.is_ok() {
-            result = self.send_part(waiter, ino, &mut tail);
+            result = self.send_part(waiter, ino, &mut tail, leaves);
         }
         let mut core = self.core.lock();
         core.space.lock().credit.give_back(tail.room);
@@ -527,7 +528,13 @@ impl Shared {
     }
 
     /// Sends as much of a tail as fits in its zone.
-    fn send_part(&self, waiter: &dyn Wait, ino: u64, tail: &mut BufferedTail) -> Result<(), FsError> {
+    fn send_part(
+        &self,
+        waiter: &dyn Wait,
+        ino: u64,
+        tail: &mut BufferedTail,
+        leaves: Combining,
+    ) -> Result<(), FsError> {
         // The write reserved space for its rows.
         self.admit(waiter, Touched::Changed)?;
         let (mut core, Placed { opened, blocks }) = self.place(waiter, ino, tail.blocks)?;
@@ -540,7 +547,9 @@ impl Shared {
         let buf = self.part_of(tail, blocks);
         tail.block += u64::from(blocks);
         tail.blocks -= blocks;
-        self.send(waiter, AppendUnit::new(opened.zone, vec![carried]), buf);
+        let mut append = AppendUnit::new(opened.zone, vec![carried]);
+        append.is_awaited = leaves == Combining::AtOnce && tail.blocks == 0;
+        self.send(waiter, append, buf);
         Ok(())
     }
 

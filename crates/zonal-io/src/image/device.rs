@@ -157,6 +157,20 @@ impl ImageDevice {
         Some(ImageError::Failed { path: self.path.clone(), failure })
     }
 
+    fn submit_to(
+        &self,
+        inline: Inline,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        match self.info().answer_to_reader(command.op) {
+            Some(result) => Submitted::Done(result),
+            None => self.engine.submit(now, queue, command, context, inline),
+        }
+    }
+
     /// Executes submitted commands, makes everything durable, and marks the image as cleanly
     /// closed. Completions that were not polled are dropped.
     ///
@@ -260,11 +274,20 @@ impl Device for ImageDevice {
         command: &Command,
         context: &mut Option<Context>,
     ) -> Submitted {
-        if let Some(result) = self.info().answer_to_reader(command.op) {
-            return Submitted::Done(result);
-        }
         let inline = if self.workers.is_empty() { Inline::Yes } else { Inline::No };
-        self.engine.submit(now, queue, command, context, inline)
+        self.submit_to(inline, now, queue, command, context)
+    }
+
+    fn submit_awaited(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        context: &mut Option<Context>,
+    ) -> Submitted {
+        // Not ahead of commands that wait for a helper thread.
+        let inline = if self.engine.jobs().is_empty() { Inline::Yes } else { Inline::No };
+        self.submit_to(inline, now, queue, command, context)
     }
 
     fn poll(
@@ -304,7 +327,12 @@ impl Device for ImageDevice {
     }
 
     fn insight(&self) -> Insight {
-        Insight { misplaces: true, contention: self.engine.contention(), ..Insight::default() }
+        Insight {
+            misplaces: true,
+            blocks_awaiting: true,
+            contention: self.engine.contention(),
+            ..Insight::default()
+        }
     }
 
     fn wakeups(&self) -> &Wakeups {

@@ -16,6 +16,10 @@
 //! A short read of data in the host's page cache completes in `submit`, without blocking. All other
 //! file accesses are left to the helper threads.
 //!
+//! # Commands of threads that wait for them
+//! A thread that has nothing else to do executes its command in `submit` as well, unless others wait
+//! for a helper thread: two thread switches take longer than most commands.
+//!
 //! # Without helper threads
 //! Commands are executed in `submit`: those of one thread are executed in a fixed order, which
 //! crash tests rely on.

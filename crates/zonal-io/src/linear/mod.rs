@@ -393,6 +393,7 @@ impl Device for Linear {
     fn insight(&self) -> Insight {
         let all: Vec<Insight> = self.pieces.iter().map(|piece| piece.device.insight()).collect();
         Insight {
+            blocks_awaiting: false,
             virtual_time: all.iter().all(|its| its.virtual_time),
             begins_empty: all.iter().all(|its| its.begins_empty),
             misplaces: all.iter().all(|its| its.misplaces),

@@ -32,7 +32,7 @@ impl Volume {
 
     /// Like [`Volume::call`], with an empty inbox of the caller.
     pub(super) fn call_with(&self, clock: &Clock, inbox: &Inbox, request: Request) -> Completion {
-        self.submit(clock.now(), inbox.channel(), request);
+        self.submit(clock.now(), inbox.channel(), request.awaited());
         let mut waiter = ThreadWait::new(self);
         loop {
             if let Some(completion) = inbox.take() {

@@ -104,7 +104,9 @@ impl Front {
 
     /// Queues a read or write, and dispatches all requests that can be issued.
     pub(super) fn schedule(self: &Arc<Front>, volume: &Volume, now: Nanos, slot: &mut Option<Context>) {
-        self.state.lock().outside.push_back(take_one(slot));
+        let mut pending = take_one(slot);
+        pending.awaited = false;
+        self.state.lock().outside.push_back(pending);
         self.dispatch(volume, now);
     }
 

@@ -7,7 +7,7 @@ use super::mode::WriteMode;
 use super::pending::RequestStage;
 use super::submit::take_one;
 use super::turn::{Stack, Turn, Work};
-use crate::device::{CommandResult, Context, ContextKind, Output, Submitted};
+use crate::device::{Command, CommandResult, Context, ContextKind, Output, Submitted};
 use zonal_core::{Nanos, RequestError};
 
 impl Volume {
@@ -52,13 +52,19 @@ impl Volume {
     /// Submits the command in `slot` to the device, which may refuse it.
     #[inline(always)]
     pub(super) fn offer(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) -> Submitted {
-        if let Some(Context(ContextKind::One(p))) = slot
-            && p.stage == RequestStage::ZeroesAsWrites
-        {
-            *slot = Some(self.terms.with_zeroes(take_one(slot)));
+        let mut is_awaited = false;
+        if let Some(Context(ContextKind::One(p))) = slot {
+            is_awaited = p.awaited;
+            if p.stage == RequestStage::ZeroesAsWrites {
+                p.awaited = false;
+                *slot = Some(self.terms.with_zeroes(take_one(slot)));
+            }
         }
         let command = self.terms.command(slot.as_mut().expect("the caller has a command to issue"));
-        let submitted = self.device.submit(now, queue, &command, slot);
+        let submitted = match is_awaited {
+            false => self.device.submit(now, queue, &command, slot),
+            true => self.offer_awaited(now, queue, &command, slot),
+        };
         debug_assert_eq!(
             slot.is_none(),
             matches!(submitted, Submitted::Accepted),
@@ -86,6 +92,22 @@ impl Volume {
         }
     }
 
+    /// Submits the first command of a request for which the calling thread waits. Further commands
+    /// may be issued by another thread.
+    #[cold]
+    fn offer_awaited(
+        &self,
+        now: Nanos,
+        queue: usize,
+        command: &Command,
+        slot: &mut Option<Context>,
+    ) -> Submitted {
+        if let Some(Context(ContextKind::One(p))) = slot {
+            p.awaited = false;
+        }
+        self.device.submit_awaited(now, queue, command, slot)
+    }
+
     /// Stalls a command refused by a full queue, or fails it if its request is `nowait`.
     #[cold]
     pub(super) fn stall_or_fail(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) {
@@ -100,7 +122,10 @@ impl Volume {
                 turn.end(p, Err(RequestError::WouldWait));
                 turn.notify(self);
             }
-            kind => {
+            mut kind => {
+                if let ContextKind::One(p) = &mut kind {
+                    p.awaited = false;
+                }
                 self.stalled.push(&self.terms, now, queue, Context(kind));
                 // The queue may have drained meanwhile, in a poll that did not see this command.
                 self.alarm.ring();

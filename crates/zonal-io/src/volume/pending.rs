@@ -34,6 +34,7 @@ impl PendingRequest {
         p.plugged = false;
         p.fua = request.fua;
         p.nowait = request.nowait;
+        p.awaited = request.awaited;
         p
     }
 

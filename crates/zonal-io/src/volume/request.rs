@@ -13,6 +13,9 @@ pub struct Request {
     pub fua: bool,
     /// Fail with [`RequestError::WouldWait`] rather than wait for other requests.
     pub nowait: bool,
+    /// The calling thread waits for this request and submits no other one before its completion.
+    /// `submit` may then block while the device executes it, which saves a helper thread.
+    pub awaited: bool,
     /// First sector; the zone's start for an append and zone management.
     pub sector: Sector,
     /// Length in sectors; for a report, the maximum number of zones; 0 for operations without a
@@ -26,8 +29,8 @@ pub struct Request {
 }
 
 impl Request {
-    fn new(op: Op, sector: Sector, sectors: u32, buf: IoBufs) -> Request {
-        Request { op, fua: false, nowait: false, sector, sectors, buf, token: 0 }
+    pub(super) fn new(op: Op, sector: Sector, sectors: u32, buf: IoBufs) -> Request {
+        Request { op, fua: false, nowait: false, awaited: false, sector, sectors, buf, token: 0 }
     }
 
     /// Read `sectors` from `sector` into `buf`.
@@ -89,6 +92,13 @@ impl Request {
     /// Requests durability before the acknowledgement.
     pub fn fua(mut self) -> Request {
         self.fua = true;
+        self
+    }
+
+    /// Announces that the calling thread waits for this request, and submits no other one before its
+    /// completion. Not in a completion function.
+    pub fn awaited(mut self) -> Request {
+        self.awaited = true;
         self
     }
 

@@ -306,6 +306,7 @@ impl Volume {
             }
             return self.refuse(slot, RequestError::WouldWait);
         }
+        pending.awaited = false;
         self.terms.prefer_writes_of_zeroes(pending);
         let mergeable = self.terms.is_mergeable(pending);
         let kind = RequestKind::Write(kind, pending.sectors);
@@ -385,7 +386,7 @@ impl Volume {
                     }
                     _ => IoBufs::empty(),
                 };
-                Request { op, fua, nowait: false, sector: Sector(from), sectors, buf, token }
+                Request { fua, token, ..Request::new(op, Sector(from), sectors, buf) }
             })
             .collect();
         let split = Arc::new(Split::new(parts.len() as u32, whole, buf));

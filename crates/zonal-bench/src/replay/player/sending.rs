@@ -171,6 +171,7 @@ impl Player<'_> {
                 op,
                 fua,
                 nowait: false,
+                awaited: false,
                 sector: begin,
                 sectors: units as u32,
                 buf: buf.into(),

@@ -332,6 +332,22 @@ fn reset_while_writes_are_in_flight_keeps_them_from_newer_bytes() {
 }
 
 #[test]
+fn awaited_command_is_executed_in_submit_unless_others_wait_for_a_helper_thread() {
+    let (gate, _, device) = gated(1);
+    let flush =
+        || device.submit_awaited(Nanos(0), 0, &command(Op::Flush, 0, 0), &mut Some(Context::token(2)));
+    assert!(matches!(flush(), Submitted::Done(DONE)));
+    let mut flight = CommandsInFlight::default();
+    // The helper thread is at the first one at most.
+    for zone in 2..4 {
+        flight.submit(&device, &command(Op::Append, zone * ZONE, 4), 1);
+    }
+    assert!(matches!(flush(), Submitted::Accepted));
+    gate.open();
+    assert_eq!(flight.drain(&device, 3)[2], (2, DONE));
+}
+
+#[test]
 fn flush_includes_nothing_that_has_not_arrived() {
     let (gate, twin, device) = gated(2);
     let mut flight = CommandsInFlight::default();

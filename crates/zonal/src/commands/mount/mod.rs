@@ -160,8 +160,8 @@ pub(crate) fn run(arguments: &Mount, out: &mut dyn Write) -> Result<(), Failure>
         Err(error @ ControlError::Thread { .. }) => return Err(anyhow!(error).into()),
         control => control.inspect_err(|error| early(&format!("no control socket: {error}"))),
     };
-    if let Some(said) = place::allow_dirty_pages(&dir, writeback) {
-        log(&said);
+    for said in [place::allow_dirty_pages(&dir, writeback), place::raise_read_ahead(&dir)].iter().flatten() {
+        log(said);
     }
     let handle = signals.handle();
     let ended_by_signal = {

@@ -194,6 +194,16 @@ pub(super) fn allow_dirty_pages(dir: &Path, writeback: bool) -> Option<String> {
     })
 }
 
+/// Lets the kernel read ahead as much of a mount's files as of a disk's, if that is allowed. Returns
+/// a line for the log if it fails.
+pub(super) fn raise_read_ahead(dir: &Path) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    let failed = zonal_fuse::mount::raise_read_ahead(dir).err();
+    failed.map(|error| format!("the kernel reads only 128 KiB ahead: {error}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -377,7 +377,9 @@ impl<'a, T: Time> Worker<'a, T> {
         let now = T::issue_time(self, now);
         let Io { sector, sectors, .. } = *io;
         let token = u64::from(slot);
-        let request = Request { op, fua: false, nowait: false, sector, sectors, buf: buffer, token };
+        // As with fio's synchronous engines, which are for this depth.
+        let awaited = self.plan.spec.iodepth == 1;
+        let request = Request { op, fua: false, nowait: false, awaited, sector, sectors, buf: buffer, token };
         self.environment.volume.submit(now, &self.channel, request);
     }
 
