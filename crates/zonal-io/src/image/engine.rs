@@ -462,11 +462,10 @@ impl Engine {
             .map_err(|f| DeviceError::Os(f.errno))?;
         let to = self.sector_of(placed);
         let transfer = || self.transfer_first(placed.sectors, command, to);
-        self.ahead.transfer(placed.zone, transfer).map_err(|error| {
+        self.ahead.transfer(placed.zone, transfer).inspect_err(|_| {
             // If another write has a place behind it, a hole remains. It must not show data from
             // before the last reset, as far as the file can still be changed.
             let _ = self.backing.zero(self.layout.data(to), u64::from(placed.sectors) * SECTOR_BYTES);
-            error
         })?;
         self.write_ahead(placed);
         Ok(())
