@@ -11,11 +11,13 @@
 use super::core::{CoreGuard, Shared};
 use super::error::FsError;
 use super::node::NodeGuard;
+use super::space::Space;
 use super::waiting::WaitsFor;
 use crate::format::UnitPlace;
 use crate::store::Sealed;
 use crate::store::backend::log::{UNITS_BLOCKS_MAX, UNITS_MAX};
 use crate::waiter::Wait;
+use zonal_core::ZoneIndex;
 
 /// Units that may not be durable yet.
 #[derive(Default)]
@@ -35,6 +37,14 @@ impl UnflushedUnits {
         } else {
             self.units.push(unit);
         }
+    }
+
+    /// Keeps only the units in zones with live data. A zone without is reset once the rows are
+    /// durable, and an opening would miss the unit; no row refers to it.
+    pub(super) fn retain_live(&mut self, space: &Space) {
+        let is_live =
+            |unit: &UnitPlace| space.book.zone(ZoneIndex(unit.zone)).is_ok_and(|zone| zone.used > 0);
+        self.units.retain(is_live);
     }
 }
 

@@ -279,6 +279,7 @@ impl Core {
         self.note_accounts()?;
         let Core { rows, names, files, space, next_sequence, unflushed, .. } = self;
         let blocks = space.lock().blocks_to_lend();
+        unflushed.retain_live(&space.lock());
         let sealed = rows.seal_with(blocks, |totals: Totals| {
             let number = |name, number: u64| -> Row { (key::counter(name), number.to_le_bytes().to_vec()) };
             // Greater than all file numbers in the layer.

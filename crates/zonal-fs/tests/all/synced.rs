@@ -62,9 +62,12 @@ impl Wrapper for Losing {
 
 /// A file system with the file `f`, on a drive with conventional zones for the metadata or without.
 fn file_system(conventional: u32) -> (Arc<Losing>, FileSystem, OpenFile) {
-    let name = format!("ram:size=256M,zone_size=4M,blocksize=4096,zone_nr_conv={conventional}");
+    file_system_on(&format!("ram:size=256M,zone_size=4M,blocksize=4096,zone_nr_conv={conventional}"))
+}
+
+fn file_system_on(name: &str) -> (Arc<Losing>, FileSystem, OpenFile) {
     let losing = Arc::new(Losing {
-        inner: device(&name),
+        inner: device(name),
         loses_units: AtomicBool::new(false),
         refuses: AtomicBool::new(false),
         flushes: AtomicU64::new(0),
@@ -184,4 +187,25 @@ fn data_of_the_last_sync_that_the_drive_cannot_read_costs_no_other_change() {
     assert!(fs.lookup(ROOT, b"g").is_ok());
     assert_eq!(fs.attributes(ino).unwrap().size, 9000);
     assert!(read_all(&fs, ino).is_err());
+}
+
+#[test]
+fn last_sync_counts_although_zones_that_it_left_without_data_were_reset() {
+    let (drive, fs, file) = file_system_on("ram:size=64M,zone_size=512K,blocksize=4096");
+    let (ino, data) = (file.ino(), bytes(5, 700_000));
+    // The data of a file that is gone before the sync fills a zone.
+    let gone = fs.create(&waiter(), ROOT, b"gone", &NewFile::new(FileKind::File, 0o644)).unwrap();
+    let open = fs.open_file(gone).unwrap();
+    fs.write(&waiter(), gone, 0, Payload::Bytes(&data)).unwrap();
+    open.close(&waiter()).unwrap();
+    crate::common::settle(&fs);
+    fs.unlink(&waiter(), ROOT, b"gone").unwrap();
+    append(&fs, ino, 0..9000, &data);
+    let resets = || fs.statistics().resets;
+    while resets() == 0 && fs.collect(&waiter()).unwrap() {}
+    assert!(resets() > 0, "no zone was reset");
+    crash(&drive, fs, file);
+    let fs = mount(&drive);
+    assert!(read_all(&fs, ino).unwrap() == data[..9000]);
+    assert!(fs.lookup(ROOT, b"gone").is_err());
 }
