@@ -13,7 +13,7 @@ use crate::BLOCK_SECTORS;
 use crate::drive::{Drive, is_lost};
 use crate::format::{Header, UnitError, UnitPlace, Uuid, crc32c};
 use crate::waiter::Wait;
-use zonal_core::{RequestError, Sector, Sectors, ZoneCondition, ZoneDescriptor};
+use zonal_core::{DeviceError, RequestError, Sector, Sectors, ZoneCondition, ZoneDescriptor};
 
 /// Maximum number of blocks per read.
 const WINDOW_MAX: u32 = 64;
@@ -110,6 +110,10 @@ pub(crate) fn was_written(
     }
     let at = zone.start + Sectors(u64::from(unit.block) * u64::from(BLOCK_SECTORS));
     let bytes = match drive.read(waiter, at, blocks * BLOCK_SECTORS) {
+        // Its pointer is not known.
+        Err(RequestError::Device(DeviceError::Zone(_))) if zone.condition == ZoneCondition::ReadOnly => {
+            return Ok(false);
+        }
         Err(error) if is_lost(&error) => return Ok(true),
         read => read?,
     };

@@ -49,7 +49,7 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Vec<(Key, Change)>> {
     let (mut reader, mut changes) = (varint::Reader(bytes), Vec::new());
     while !reader.0.is_empty() {
         let (key, value): (usize, usize) = (reader.take_number()?, reader.take_number()?);
-        let key = Key::from_slice(reader.take_slice(key)?);
+        let key = Key::from_slice(reader.take_slice(key).filter(|key| !key.is_empty())?);
         let value = match value.checked_sub(1) {
             Some(len) => Some(reader.take_slice(len)?.to_vec()),
             None => None,

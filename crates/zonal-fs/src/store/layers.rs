@@ -133,7 +133,7 @@ impl Layers {
     pub(super) fn of(site: Site) -> Result<Layers, StoreError> {
         let base = Arc::new(site.tables()?);
         let (mut logged, mut counts): ([Layer; PARTS], _) = (Default::default(), Counts::default());
-        for (_, rows) in site.rows_since(base.covered) {
+        for rows in site.rows_since(base.covered)? {
             for (key, change) in
                 draft::parse(&rows).ok_or_else(|| damaged("its log has rows that are none"))?
             {
@@ -414,12 +414,16 @@ impl Layers {
         }
         let is_few = counts.changes <= CHANGES_LOGGED_MAX && counts.changes + counts.logged <= logged_max;
         let room = self.site.backend().row_room() as u64;
-        let is_for_log = room > 0 && is_few && {
+        let is_for_log = room > 0 && logged_max > 0 && is_few && {
             let changes = parts.iter().flat_map(|part| &part.top);
             let bytes: u64 =
                 changes.map(|(key, change)| bytes_of(key, change.value.as_deref().unwrap_or_default())).sum();
             bytes <= room
         };
+        if is_for_log {
+            // They are among those of the database's next commit once they are settled.
+            counts.logged += counts.changes;
+        }
         counts.changes = 0;
         let seal = |part: &mut WritePart<'_>| {
             let mut layer = if is_for_log { Layer::new() } else { std::mem::take(&mut part.logged) };

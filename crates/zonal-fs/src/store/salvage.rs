@@ -5,7 +5,7 @@
 //! page had, or, where the page was a branch, for all below it. Nothing else can be told: which keys were in it follows from
 //! the rows before and after.
 
-use super::backend::log::Log;
+use super::backend::log::{self, Log};
 use super::backend::{Backend, BackendError};
 use super::draft::{Layer, merge, parse};
 use super::guard::guarded;
@@ -61,7 +61,7 @@ pub fn salvage(
         let tables = Tables::of(&database.begin_read()?)?;
         let mut gaps: Vec<Gap> = Vec::new();
         let mut logged = Layer::new();
-        for (_, rows) in rows.into_iter().filter(|(batch, _)| *batch > tables.covered) {
+        for rows in log::after(rows, tables.covered)? {
             merge(&mut logged, parse(&rows).ok_or_else(|| damaged("its log has rows that are none"))?);
         }
         for kind in tables.kinds() {

@@ -12,8 +12,7 @@
 //! It holds the last commit. The next commit writes only to pages that this one does not have, because a cut may come. After the
 //! next commit the view is replaced.
 
-use super::backend::log::Log;
-use super::backend::{Backend, Handle, Overlay};
+use super::backend::{Backend, Handle, Overlay, log};
 use super::guard::guarded;
 use super::rows::{StoreError, damaged};
 use super::tables::{LookedAt, Tables};
@@ -85,10 +84,12 @@ impl Site {
         Site { handle, cache_bytes, database, commit: Mutex::new(()), is_stuck, was_opened_again }
     }
 
-    /// Batches of rows of the log after number `covered`.
-    pub(super) fn rows_since(&self, covered: u64) -> impl Iterator<Item = (u64, Arc<[u8]>)> + use<> {
-        let rows = self.backend().log().map(Log::rows).unwrap_or_default();
-        rows.into_iter().filter(move |(batch, _)| *batch > covered)
+    /// Batches of rows that the log has and the database, which has those up to `covered`, does not. The log forgets the others.
+    pub(super) fn rows_since(&self, covered: u64) -> Result<Vec<Arc<[u8]>>, StoreError> {
+        let Some(log) = self.backend().log() else { return Ok(Vec::new()) };
+        let rows = log::after(log.rows(), covered)?;
+        log.forget_rows(covered);
+        Ok(rows)
     }
 
     /// Makes rows durable in the log, with `units` of data.

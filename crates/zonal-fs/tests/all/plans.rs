@@ -247,14 +247,16 @@ impl Case {
     /// Unreadable ones are removed.
     fn adopt(&mut self, fs: &FileSystem) -> Result<(), String> {
         let mut model = self.expected.now().clone();
-        for (name, file) in &self.expected.now().names {
-            let name_there = common::name(*name);
+        for (name, file) in model.names.clone() {
+            let name_there = common::name(name);
             let found = fs.lookup(ROOT, &name_there).and_then(|ino| read_all(fs, ino));
             if let Ok(found) = found {
-                self.expected.explains(*file, &found).map_err(|e| format!("f{name}: {e}"))?;
-                model.files.insert(*file, found);
+                self.expected.explains(file, &found).map_err(|e| format!("f{name}: {e}"))?;
+                model.files.insert(file, found);
             } else if fs.unlink(&common::waiter(), ROOT, &name_there).is_ok() {
-                model.names.remove(name);
+                model.names.remove(&name);
+                // A commit may come before the next name is removed.
+                self.expected.moments.push(model.clone());
             }
         }
         model.files.retain(|file, _| model.names.values().any(|named| named == file));

@@ -5,7 +5,8 @@
 
 use crate::common::number;
 use crate::store::rig::{
-    SMALL, Shape, StorePlace, TIGHT, UUID, anchor, create_at, drive, image, open as open_store, waiters,
+    SMALL, Shape, StorePlace, TIGHT, UUID, anchor, create_at, drive, image, open as open_store, try_image,
+    waiters,
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -77,7 +78,7 @@ impl Power {
     }
 
     fn reach(&self, place: StorePlace) -> Result<Shared, String> {
-        let drive = drive(Arc::new(image(&self.drive)));
+        let drive = drive(Arc::new(try_image(&self.drive).map_err(|e| e.to_string())?));
         let store = match place {
             StorePlace::File => {
                 let found = superblocks::find(&drive, &*waiters()()).map_err(|e| e.to_string())?;

@@ -13,7 +13,7 @@ use zonal_io::clock::Clock;
 use zonal_io::device::Device;
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
-use zonal_io::image::{ImageDevice, ImageOptions, OpenOptions};
+use zonal_io::image::{ImageDevice, ImageError, ImageOptions, OpenOptions};
 use zonal_io::volume::{Volume, VolumeOptions};
 
 pub const UUID: [u8; 16] = *b"a file system id";
@@ -73,8 +73,12 @@ impl Shape {
 }
 
 pub fn image(backing: &Arc<CutBacking>) -> ImageDevice {
+    try_image(backing).unwrap()
+}
+
+pub fn try_image(backing: &Arc<CutBacking>) -> Result<ImageDevice, ImageError> {
     let options = OpenOptions::default().with_threads(0);
-    ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options).unwrap()
+    ImageDevice::open_backing(Path::new("twin"), backing.clone(), &options)
 }
 
 pub fn drive(device: Arc<dyn Device>) -> Arc<Drive> {

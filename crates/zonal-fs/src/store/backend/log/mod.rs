@@ -53,6 +53,7 @@ pub use grow::ZoneSource;
 pub(crate) use grow::has_empty_zone;
 pub(crate) use grow::plan_pieces;
 use parking_lot::Mutex;
+pub(in crate::insides::store) use rows::after;
 pub(crate) use rows::{UNITS_BLOCKS_MAX, UNITS_MAX};
 pub use space::{NEW_PAGES_MIN, new_pages};
 use std::collections::VecDeque;
@@ -121,7 +122,7 @@ struct LogState {
     /// Blocks of the segments that were begun since the last table.
     since_table: u64,
     /// Batches of rows that the database may not have yet, with their numbers.
-    rows: VecDeque<(u64, Arc<[u8]>)>,
+    rows: VecDeque<rows::BatchRows>,
     statistics: Statistics,
 }
 

@@ -12,15 +12,14 @@ use super::super::error::{BackendError, Damage, SegmentId, SegmentPlace};
 use super::super::paged::PAGE;
 use super::super::segment::{Seen, Segments};
 use super::format::{Checkpoint, Head, HeadKind, ListedSegment, Part, parse_list};
-use super::rows::{parse_batch, parse_rows};
+use super::rows::{BatchRows, parse_batch, parse_rows};
 use super::table::{Entry, Spot, Table};
 use super::{Beginnings, Current, LogState, SegmentSlot, Statistics};
 use crate::format::{Uuid, crc32c};
 use crate::scan;
 use std::cell::Cell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
-use std::sync::Arc;
 use zonal_core::Sector;
 
 /// Blocks that are read at once where heads follow each other.
@@ -104,7 +103,7 @@ struct Base {
     begun: Begun,
     listed: Vec<ListedSegment>,
     table: Table,
-    rows: Vec<(u64, Arc<[u8]>)>,
+    rows: Vec<BatchRows>,
     /// Segments that were begun later, in order. They have no table, or a damaged one.
     later: Vec<Begun>,
 }
@@ -122,7 +121,7 @@ const LOG: &str = "the log of the metadata";
 /// What a checkpoint has.
 enum Body {
     /// A list, a table and rows.
-    Complete(Vec<ListedSegment>, Table, Vec<(u64, Arc<[u8]>)>),
+    Complete(Vec<ListedSegment>, Table, Vec<BatchRows>),
     /// A list only.
     NoTable,
     Damaged(Damage),
@@ -402,21 +401,27 @@ impl<'a> Opening<'a> {
     /// The batches that count, after `batch`, in order.
     fn follow(&mut self, batch: u64) -> Result<Vec<u64>, BackendError> {
         let (mut chain, mut last) = (Vec::new(), batch);
-        while let Some(next) = self.successor(last)? {
+        // Parts that are looked up later belong to batches that are known.
+        let (mut after, mut durable) = (HashMap::<u64, BTreeSet<u64>>::new(), 0);
+        for Found { part, .. } in self.parts.values() {
+            after.entry(part.before).or_default().insert(part.batch);
+            durable = durable.max(part.before);
+        }
+        while let Some(next) = self.successor(after.get(&last), durable)? {
             chain.push(next);
             last = next;
         }
         Ok(chain)
     }
 
-    /// The batch after `last`. Of several tries the latest that is whole.
-    fn successor(&mut self, last: u64) -> Result<Option<u64>, BackendError> {
-        let mut tries: Vec<u64> =
-            self.parts.values().filter(|f| f.part.before == last).map(|f| f.part.batch).collect();
-        tries.dedup();
-        for batch in tries.into_iter().rev() {
-            let vouched = self.parts.values().any(|found| found.part.before >= batch);
-            if self.is_complete(batch)? && (vouched || self.is_whole(batch)?) {
+    /// The latest of `tries` that is whole. Batches up to `durable` were, or were tries.
+    fn successor(
+        &mut self,
+        tries: Option<&BTreeSet<u64>>,
+        durable: u64,
+    ) -> Result<Option<u64>, BackendError> {
+        for &batch in tries.into_iter().flatten().rev() {
+            if self.is_complete(batch)? && (batch <= durable || self.is_whole(batch)?) {
                 return Ok(Some(batch));
             }
         }
@@ -611,10 +616,10 @@ impl<'a> Opening<'a> {
                 self.slots[found.spot.slot].is_needed = true;
                 len = found.part.len;
                 if found.part.rows.is_some() {
-                    let wrong = || self.damaged(found.spot, "rows of metadata", Damage::Checksum);
-                    let batch_rows = self.rows_of(found)?.ok_or_else(wrong)?;
-                    let (_, these) = parse_batch(&batch_rows).ok_or_else(wrong)?;
-                    rows.push_back((batch, these.into()));
+                    // The database may have them: then nothing is lost.
+                    let read = self.rows_of(found)?;
+                    let these = read.as_deref().and_then(parse_batch).map(|(_, rows)| rows.into());
+                    rows.push_back((batch, these.ok_or(self.place(found.spot))));
                 }
             }
         }

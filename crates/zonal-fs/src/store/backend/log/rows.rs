@@ -12,11 +12,15 @@
 //! Until the database has them, the log keeps the rows in memory, and each table has them with it: an opening needs no segment before the one that has the
 //! newest table.
 
+use super::super::error::{BackendError, Damage, SegmentPlace};
 use super::format::rows_blocks;
 use super::{Log, LogState};
 use crate::BLOCK_BYTES;
 use crate::format::{UnitPlace, varint};
 use std::sync::Arc;
+
+/// Rows of a batch and its number, or where they cannot be read.
+pub(in crate::insides::store) type BatchRows = (u64, Result<Arc<[u8]>, SegmentPlace>);
 
 /// One in this number of bytes of a segment is for rows that wait for the database.
 const ROWS_PART: usize = 32;
@@ -47,15 +51,20 @@ impl LogState {
         if self.fits(1 + u64::from(rows_blocks(left)), 1) { left } else { 0 }
     }
 
+    /// Rows that the database lacks are all readable: a store where they are not is not opened.
+    fn readable_rows(&self) -> impl Iterator<Item = (u64, &Arc<[u8]>)> {
+        self.rows.iter().filter_map(|(batch, rows)| Some((*batch, rows.as_ref().ok()?)))
+    }
+
     /// Bytes that the rows take in a checkpoint.
     pub(super) fn rows_bytes(&self) -> usize {
-        self.rows.iter().map(|(_, rows)| BATCH_HEAD + rows.len()).sum()
+        self.readable_rows().map(|(_, rows)| BATCH_HEAD + rows.len()).sum()
     }
 
     /// The rows as a checkpoint has them.
     pub(super) fn emit_rows(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.rows_bytes());
-        for (batch, rows) in &self.rows {
+        for (batch, rows) in self.readable_rows() {
             bytes.extend(batch.to_le_bytes());
             bytes.extend((rows.len() as u32).to_le_bytes());
             bytes.extend(&rows[..]);
@@ -82,16 +91,29 @@ pub(super) fn parse_batch(bytes: &[u8]) -> Option<(Vec<UnitPlace>, &[u8])> {
 }
 
 /// The batches of rows of a checkpoint; `None` if `bytes` are none.
-pub(super) fn parse_rows(mut bytes: &[u8]) -> Option<Vec<(u64, Arc<[u8]>)>> {
+pub(super) fn parse_rows(mut bytes: &[u8]) -> Option<Vec<BatchRows>> {
     let mut batches = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<BATCH_HEAD>() {
         let (batch, count) = head.split_first_chunk::<8>()?;
         let count = u32::from_le_bytes(count.try_into().ok()?) as usize;
         let (rows, rest) = rest.split_at_checked(count)?;
-        batches.push((u64::from_le_bytes(*batch), rows.into()));
+        batches.push((u64::from_le_bytes(*batch), Ok(rows.into())));
         bytes = rest;
     }
     bytes.is_empty().then_some(batches)
+}
+
+/// The rows of the batches after number `covered`.
+///
+/// # Errors
+/// If some of them cannot be read.
+pub(in crate::insides::store) fn after(
+    rows: Vec<BatchRows>,
+    covered: u64,
+) -> Result<Vec<Arc<[u8]>>, BackendError> {
+    let lost = |place| BackendError::Damaged { place, what: "rows of metadata", damage: Damage::Checksum };
+    let rows = rows.into_iter().filter(|(batch, _)| *batch > covered);
+    rows.map(|(_, rows)| rows.map_err(lost)).collect()
 }
 
 impl Log {
@@ -100,8 +122,8 @@ impl Log {
         !self.segments.is_file()
     }
 
-    /// Batches of rows that the database may not have, with their numbers, in order.
-    pub(in crate::insides::store) fn rows(&self) -> Vec<(u64, Arc<[u8]>)> {
+    /// Batches of rows that the database may not have, in order.
+    pub(in crate::insides::store) fn rows(&self) -> Vec<BatchRows> {
         self.state.lock().rows.iter().cloned().collect()
     }
 

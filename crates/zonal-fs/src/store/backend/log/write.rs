@@ -462,7 +462,7 @@ impl LogState {
         }
         (self.len, self.batch, self.durable_number) = (draft.len, batch, written.store_number);
         let rows = draft.rows.as_deref().and_then(parse_batch);
-        self.rows.extend(rows.map(|(_, rows)| (batch, rows.into())));
+        self.rows.extend(rows.map(|(_, rows)| (batch, Ok(rows.into()))));
         // What came before the newest table is needed no more, but for what this batch has there.
         if self.begun.table != self.committed.table {
             let table = self.begun.table;
@@ -493,7 +493,8 @@ impl LogState {
         let needed = self.slots.iter().filter(|slot| slot.is_needed).count();
         let is_due =
             table * 8 <= u64::from(blocks) || self.since_table >= table * 8 || needed * 4 >= self.slots.len();
-        self.since_table == 0 || (fits_table(table, blocks) && is_due)
+        let rows = (self.rows_bytes() as u64).div_ceil(PAGE as u64);
+        self.since_table == 0 || (fits_table(table + rows, blocks) && is_due)
     }
 }
 
