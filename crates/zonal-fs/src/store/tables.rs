@@ -17,12 +17,19 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-/// The number of the last batch of rows of the log that the database has.
-const COVERED: TableDefinition<'static, (), u64> = TableDefinition::new("covered");
+/// Tables with the number of the last batch of rows of the log that the database has. Each has pages of its own: one that is lost does
+/// not make older rows of the log come back.
+const COVERED: [TableDefinition<'static, &[u8], &[u8]>; 2] =
+    [TableDefinition::new("covered"), TableDefinition::new("covered-again")];
+
+/// Key of the only row of these tables.
+const BATCH: &[u8] = b"batch";
 
 /// Notes that the database has all batches of rows of the log up to `batch`.
 pub(super) fn cover(transaction: &WriteTransaction, batch: u64) -> Result<(), StoreError> {
-    transaction.open_table(COVERED)?.insert((), batch)?;
+    for table in COVERED {
+        transaction.open_table(table)?.insert(BATCH, &batch.to_le_bytes()[..])?;
+    }
     Ok(())
 }
 
@@ -81,16 +88,22 @@ impl Tables {
 
     /// What `transaction` sees.
     pub(super) fn of(transaction: &ReadTransaction) -> Result<Tables, StoreError> {
-        let (mut tables, mut covered) = (BTreeMap::new(), 0);
+        let (mut tables, mut covered, mut is_covering) = (BTreeMap::new(), None, false);
         for table in transaction.list_tables()? {
             if let Some(kind) = kind(table.name()) {
                 let definition = TableDefinition::new(table.name());
                 tables.insert(kind, transaction.open_table(definition)?);
-            } else if table.name() == COVERED.name() {
-                let number = transaction.open_table(COVERED)?.get(())?.map(|number| number.value());
-                covered = number.unwrap_or(0);
+            } else if let Some(table) = COVERED.into_iter().find(|covered| covered.name() == table.name()) {
+                let number = transaction.open_table(table)?.get(BATCH)?;
+                covered = number.and_then(|number| number.value().try_into().ok()).max(covered);
+                is_covering = true;
             }
         }
+        let covered = match covered {
+            Some(number) => u64::from_le_bytes(number),
+            None if is_covering => return Err(damaged("which rows of its log it has is lost")),
+            None => 0,
+        };
         Ok(Tables { tables, covered, ..Tables::new() })
     }
 
