@@ -52,18 +52,17 @@ impl Volume {
     /// Submits the command in `slot` to the device, which may refuse it.
     #[inline(always)]
     pub(super) fn offer(&self, now: Nanos, queue: usize, slot: &mut Option<Context>) -> Submitted {
-        let mut is_awaited = false;
-        if let Some(Context(ContextKind::One(p))) = slot {
-            is_awaited = p.awaited;
-            if p.stage == RequestStage::ZeroesAsWrites {
-                p.awaited = false;
-                *slot = Some(self.terms.with_zeroes(take_one(slot)));
-            }
+        if let Some(Context(ContextKind::One(p))) = slot
+            && p.stage == RequestStage::ZeroesAsWrites
+        {
+            p.awaited = false;
+            *slot = Some(self.terms.with_zeroes(take_one(slot)));
         }
-        let command = self.terms.command(slot.as_mut().expect("the caller has a command to issue"));
-        let submitted = match is_awaited {
-            false => self.device.submit(now, queue, &command, slot),
-            true => self.offer_awaited(now, queue, &command, slot),
+        let context = slot.as_mut().expect("the caller has a command to issue");
+        let command = self.terms.command(context);
+        let submitted = match &mut context.0 {
+            ContextKind::One(p) if p.awaited => self.offer_awaited(now, queue, &command, slot),
+            _ => self.device.submit(now, queue, &command, slot),
         };
         debug_assert_eq!(
             slot.is_none(),
