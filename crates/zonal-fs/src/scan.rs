@@ -87,19 +87,19 @@ pub fn written(zone: &ZoneDescriptor) -> u32 {
     (sectors.min(zone.capacity.0) / u64::from(BLOCK_SECTORS)) as u32
 }
 
-/// Whether all of `unit` was written, in the drive with these zones.
+/// True if `unit` was written completely. `zones` is a report of all zones.
 ///
-/// What the drive has lost since it was written is no reason to deny it.
+/// Unreadable data counts as written.
 ///
 /// # Errors
-/// Those of reads that may succeed the next time.
+/// The sector, and the error of a read that may succeed the next time.
 pub(crate) fn was_written(
     drive: &Drive,
     waiter: &dyn Wait,
     uuid: &Uuid,
     zones: &[ZoneDescriptor],
     unit: &UnitPlace,
-) -> Result<bool, RequestError> {
+) -> Result<bool, (Sector, RequestError)> {
     let Some(zone) = zones.get(unit.zone as usize) else { return Ok(false) };
     if zone.condition == ZoneCondition::Offline {
         return Ok(true);
@@ -110,12 +110,12 @@ pub(crate) fn was_written(
     }
     let at = zone.start + Sectors(u64::from(unit.block) * u64::from(BLOCK_SECTORS));
     let bytes = match drive.read(waiter, at, blocks * BLOCK_SECTORS) {
-        // Its pointer is not known.
+        // The write pointer of a read-only zone is unknown.
         Err(RequestError::Device(DeviceError::Zone(_))) if zone.condition == ZoneCondition::ReadOnly => {
             return Ok(false);
         }
         Err(error) if is_lost(&error) => return Ok(true),
-        read => read?,
+        read => read.map_err(|error| (at, error))?,
     };
     let (header, data) = bytes.split_at(BLOCK);
     let Ok(decoded) = Header::decode(header, uuid) else { return Ok(false) };

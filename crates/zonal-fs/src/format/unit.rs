@@ -114,7 +114,7 @@ impl Record {
     }
 }
 
-/// Place of a unit, and what identifies it.
+/// Place and identity of a unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnitPlace {
     /// Zone of the unit.
@@ -139,7 +139,7 @@ impl UnitPlace {
         bytes.extend(self.checksum.to_le_bytes());
     }
 
-    /// Takes an encoded place; `None` if there is none.
+    /// Decodes a place; `None` if it is damaged.
     pub(crate) fn decode(reader: &mut varint::Reader<'_>) -> Option<UnitPlace> {
         let (zone, block, blocks) = (reader.take_number()?, reader.take_number()?, reader.take_number()?);
         let checksum = u32::from_le_bytes(reader.take()?);

@@ -5,8 +5,8 @@
 //! database commits. A crash in between leaves unreferenced data, never a reference to missing
 //! data.
 //!
-//! A small commit goes to the log of the store, and lists the few units that it refers to. Then one
-//! flush is enough: an opening after a crash takes the commit only if these units are there.
+//! A small commit goes to the log of the store, and lists the units written since the commit before.
+//! One flush is then enough: an opening after a crash ignores the commit if one of them is missing.
 
 use super::core::{CoreGuard, Shared};
 use super::error::FsError;
@@ -19,10 +19,10 @@ use crate::store::backend::log::{UNITS_BLOCKS_MAX, UNITS_MAX};
 use crate::waiter::Wait;
 use zonal_core::ZoneIndex;
 
-/// Units that may not be durable yet.
+/// Units written since the last commit, which may not be durable yet.
 #[derive(Default)]
 pub(super) struct UnflushedUnits {
-    /// The units, while they are few.
+    /// Empty if there are too many to list.
     units: Vec<UnitPlace>,
     blocks: u32,
     are_many: bool,
@@ -39,8 +39,8 @@ impl UnflushedUnits {
         }
     }
 
-    /// Keeps only the units in zones with live data. A zone without is reset once the rows are
-    /// durable, and an opening would miss the unit; no row refers to it.
+    /// Drops the units in zones without live data. No row refers to them, and such a zone is reset
+    /// after the commit, so an opening would not find them.
     pub(super) fn retain_live(&mut self, space: &Space) {
         let is_live =
             |unit: &UnitPlace| space.book.zone(ZoneIndex(unit.zone)).is_ok_and(|zone| zone.used > 0);
@@ -88,7 +88,7 @@ impl Shared {
         unflushed: &UnflushedUnits,
     ) -> Result<(), FsError> {
         self.wait_for_readers(waiter, sealed);
-        // Units without checksums tell nothing of their data.
+        // Without checksums an opening cannot verify the data.
         let are_listed =
             sealed.takes_units() && self.has_data() && self.superblock.is_summed && !unflushed.are_many;
         let result = match are_listed {

@@ -247,7 +247,7 @@ pub(super) struct Core {
     pub(super) next_sequence: u64,
     /// Counter of numbers at the time of the mount.
     pub(super) since: u64,
-    /// Units that were written since the last seal of the rows.
+    /// Units written since the last seal of the rows.
     pub(super) unflushed: UnflushedUnits,
     /// Number of the last durable layer.
     pub(super) committed: u64,

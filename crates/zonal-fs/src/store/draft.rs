@@ -22,19 +22,32 @@ pub(super) type Key = SmallVec<[u8; 24]>;
 /// Changes by their keys.
 pub(super) type Layer = BTreeMap<Key, Change>;
 
-/// Puts changes that come after those of `layer` into it.
-pub(super) fn merge(layer: &mut Layer, changes: impl IntoIterator<Item = (Key, Change)>) {
-    for (key, change) in changes {
-        match layer.entry(key) {
-            Entry::Occupied(before) if before.get().is_new && change.value.is_none() => _ = before.remove(),
-            Entry::Occupied(mut before) => before.get_mut().value = change.value,
-            Entry::Vacant(place) => _ = place.insert(change),
+/// Adds a later change to `layer`, and returns the difference in its number of changes. A new row that is deleted leaves no change.
+pub(super) fn add(layer: &mut Layer, key: Key, change: Change) -> isize {
+    match layer.entry(key) {
+        Entry::Occupied(before) if before.get().is_new && change.value.is_none() => {
+            before.remove();
+            -1
+        }
+        Entry::Occupied(mut before) => {
+            before.get_mut().value = change.value;
+            0
+        }
+        Entry::Vacant(place) => {
+            place.insert(change);
+            1
         }
     }
 }
 
-/// Appends changes as the log has them: of each the lengths of its key and its value, which is 0 where the row is gone and else one more,
-/// and both.
+/// Adds later changes to `layer`.
+pub(super) fn merge(layer: &mut Layer, changes: impl IntoIterator<Item = (Key, Change)>) {
+    for (key, change) in changes {
+        add(layer, key, change);
+    }
+}
+
+/// Appends encoded changes. Each is the length of the key, the length of the value plus 1, or 0 for a deletion, the key, and the value.
 pub(super) fn emit<'a>(changes: impl IntoIterator<Item = (&'a Key, &'a Change)>, bytes: &mut Vec<u8>) {
     for (key, Change { value, .. }) in changes {
         varint::put(bytes, key.len() as u64);
@@ -44,7 +57,7 @@ pub(super) fn emit<'a>(changes: impl IntoIterator<Item = (&'a Key, &'a Change)>,
     }
 }
 
-/// The changes that were [emitted](emit); `None` if `bytes` are none.
+/// Decodes [encoded](emit) changes; `None` if they are damaged.
 pub(super) fn parse(bytes: &[u8]) -> Option<Vec<(Key, Change)>> {
     let (mut reader, mut changes) = (varint::Reader(bytes), Vec::new());
     while !reader.0.is_empty() {

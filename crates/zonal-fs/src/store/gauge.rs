@@ -66,16 +66,16 @@ struct PageCount {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Committed {
     pub(super) room: Option<Room>,
-    /// What the database has since; nothing if the rows went to the log.
+    /// Additions to the database; `None` after a commit to the log.
     pub(super) in_database: Option<InDatabase>,
 }
 
-/// What a commit of the database has added to it.
+/// Additions of a commit to the database.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct InDatabase {
-    /// What had been put and changed when the layer was sealed.
+    /// Totals at the time of the seal.
     pub(super) tally: Tally,
-    /// Bytes that were not there before.
+    /// Bytes of rows that did not exist before.
     pub(super) fresh: u64,
     /// Pages in use, if they were counted.
     pub(super) pages: Option<u64>,

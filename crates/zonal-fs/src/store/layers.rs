@@ -1,5 +1,5 @@
-//! Layers of rows that all threads read: the database, rows that the log has and the database does not, a layer that a commit writes, and
-//! the layer of later changes.
+//! Layers of rows that all threads read: the database, rows that are only in the log, a layer that a commit writes, and the layer of
+//! later changes.
 //!
 //! # No lock while the drive works
 //! A lock guards the layers, which are in memory. A reader that does not find a key there takes the database's view along, leaves
@@ -30,7 +30,6 @@ use parking_lot::{Mutex, MutexGuard};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use smallvec::SmallVec;
-use std::collections::btree_map::Entry;
 use std::ops::{Bound, ControlFlow, Range};
 use std::sync::{Arc, PoisonError, Weak};
 use std::thread;
@@ -45,7 +44,7 @@ const PARTS: usize = 8;
 /// Rows of the first piece of a range; most ranges have no more.
 const PIECE_MIN: usize = 8;
 
-/// Changes of a layer that goes to the log at most.
+/// Maximum number of changes of a commit to the log.
 const CHANGES_LOGGED_MAX: usize = 2000;
 
 /// Rows of a later piece at most.
@@ -83,7 +82,7 @@ pub(super) struct Layers {
 /// The layers of a part of the rows, the newest last.
 struct Part {
     base: Arc<Tables>,
-    /// Rows of the log.
+    /// Changes in the log that are not in the database.
     logged: Layer,
     sealed: Option<Arc<Layer>>,
     top: Layer,
@@ -95,14 +94,14 @@ struct Counts {
     totals: Totals,
     /// In the top layers.
     changes: usize,
-    /// In the layers of rows of the log.
+    /// In the layers of logged changes.
     logged: usize,
 }
 
-/// Layers that were sealed, one of each part of the rows.
+/// Sealed layers, one for each part of the rows.
 pub(super) struct SealedLayers {
     pub(super) layers: Vec<Arc<Layer>>,
-    /// Number of the last batch of rows of the log that is in them, too; `None` if they go to the log.
+    /// Number of the last batch of rows that they include, for a commit of the database; `None` for a commit to the log.
     pub(super) covers: Option<u64>,
     pub(super) totals: Totals,
 }
@@ -135,7 +134,7 @@ impl Layers {
         let (mut logged, mut counts): ([Layer; PARTS], _) = (Default::default(), Counts::default());
         for rows in site.rows_since(base.covered)? {
             for (key, change) in
-                draft::parse(&rows).ok_or_else(|| damaged("its log has rows that are none"))?
+                draft::parse(&rows).ok_or_else(|| damaged("the rows in its log are damaged"))?
             {
                 counts.totals.tally.put(bytes_of(&key, change.value.as_deref().unwrap_or_default()));
                 draft::merge(&mut logged[part_of(&key)], [(key, change)]);
@@ -362,7 +361,7 @@ impl Layers {
         self.counts().changes
     }
 
-    /// Changes that the next commit of the database has.
+    /// Number of changes of a commit of the database now.
     pub(super) fn changes_of_database(&self) -> usize {
         let counts = self.counts();
         counts.changes + counts.logged
@@ -396,8 +395,9 @@ impl Layers {
         counts.changes = counts.changes.strict_add_signed(more);
     }
 
-    /// Puts new layers on top, and returns those below; `None` while others are sealed. Rows that say something of all others are added
-    /// last. Where the layers come to more than `logged_max` changes, with those that the log has, they have all of them.
+    /// Puts new layers on top, and returns those below; `None` while others are sealed. `rows` returns rows that summarize the others; they
+    /// are added last. The layers are for the log if they have few changes, at most `logged_max` with those already in the log. Otherwise
+    /// they are for the database, and include the logged changes.
     pub(super) fn seal(
         &self,
         rows: impl FnOnce(Totals) -> Vec<Row>,
@@ -421,17 +421,15 @@ impl Layers {
             bytes <= room
         };
         if is_for_log {
-            // They are among those of the database's next commit once they are settled.
+            // The next commit of the database includes them.
             counts.logged += counts.changes;
         }
         counts.changes = 0;
         let seal = |part: &mut WritePart<'_>| {
-            let mut layer = if is_for_log { Layer::new() } else { std::mem::take(&mut part.logged) };
-            let top = std::mem::take(&mut part.top);
-            if layer.is_empty() {
-                layer = top
-            } else {
-                draft::merge(&mut layer, top)
+            let mut layer = std::mem::take(&mut part.top);
+            if !is_for_log && !part.logged.is_empty() {
+                let top = std::mem::replace(&mut layer, std::mem::take(&mut part.logged));
+                draft::merge(&mut layer, top);
             }
             let layer = Arc::new(layer);
             part.sealed = Some(layer.clone());
@@ -445,7 +443,7 @@ impl Layers {
         Some(SealedLayers { layers, covers, totals: counts.totals })
     }
 
-    /// Puts the sealed layers, which the log has, over the others that it has.
+    /// Merges the sealed layers, which are in the log, into the layers of logged changes.
     pub(super) fn settle_logged(&self, layers: &[Arc<Layer>]) {
         let mut parts = self.write_all();
         let mut logged = 0;
@@ -534,24 +532,11 @@ impl Part {
         self.top.get(key).or_else(sealed).or_else(|| self.logged.get(key))
     }
 
-    /// Adds a change to the top layer, and returns how many more it has. Of a row that came with it and goes nothing is left.
+    /// Adds a change to the top layer, and returns the difference in its number of changes.
     fn add(&mut self, key: Key, change: Change) -> isize {
-        match self.top.entry(key) {
-            Entry::Occupied(before) if before.get().is_new && change.value.is_none() => {
-                before.remove();
-                -1
-            }
-            Entry::Occupied(mut before) => {
-                before.get_mut().value = change.value;
-                0
-            }
-            Entry::Vacant(place) => {
-                let is_sealed = self.sealed.as_ref().is_some_and(|sealed| sealed.contains_key(place.key()));
-                let is_below = is_sealed || self.logged.contains_key(place.key());
-                place.insert(Change { is_new: change.is_new && !is_below, ..change });
-                1
-            }
-        }
+        let is_sealed = || self.sealed.as_ref().is_some_and(|sealed| sealed.contains_key(&key));
+        let is_new = change.is_new && !is_sealed() && !self.logged.contains_key(&key);
+        draft::add(&mut self.top, key, Change { is_new, ..change })
     }
 }
 

@@ -3,7 +3,8 @@
 //! The database commits whole batches. Changes since the last batch lie in a layer above it, in memory. [`Rows`] is read
 //! through all layers. Its changes are a draft until they are published to the topmost layer, so that they cost no I/O and wait
 //! for no commit. A commit takes three steps. [`Rows::seal`] puts a new layer on top. [`Sealed::commit`] writes the sealed layer
-//! to the database, which may take long and needs no lock of the caller's, and drops the layer. [`Rows::settled`] notes that.
+//! to the database, or, if it is small, to the log below the database, without a lock of the caller's. A commit to the log moves
+//! its rows to a layer above the database, until a commit of the database includes them. [`Rows::settled`] notes that.
 //!
 //! Any thread reads what is published with a reader. No lock is held while the drive works for it (`layers.rs`).
 //!

@@ -82,11 +82,11 @@ pub struct Rows {
     gauge: Gauge,
     /// The next commit counts the pages in use.
     counts_pages: bool,
-    /// Number of the last batch of rows of the log that the rows have from elsewhere.
+    /// Number of the last batch of logged rows that these rows replace.
     covers: u64,
 }
 
-/// A layer that a commit makes durable, in the database or in the log.
+/// A layer that a commit writes to the database or to the log.
 pub struct Sealed {
     layers: Arc<Layers>,
     sealed: SealedLayers,
@@ -236,12 +236,12 @@ impl Rows {
         self.layers.changes() + self.draft.layer.len()
     }
 
-    /// Changes that the next commit of the database has.
+    /// Number of changes of a commit of the database now.
     pub(crate) fn changes_of_database(&self) -> usize {
         self.layers.changes_of_database() + self.draft.layer.len()
     }
 
-    /// Notes that these rows are to replace those of a store whose log has batches of rows up to `batch`.
+    /// Marks these rows as a replacement of those of a store with logged rows up to the batch `batch`.
     pub(crate) fn cover(&mut self, batch: u64) {
         self.covers = batch;
     }
@@ -263,10 +263,10 @@ impl Rows {
         self.seal_with(0, |_| Vec::new())
     }
 
-    /// The same in a file system with `blocks` in free zones, with rows that say something of all others in the layer.
+    /// Like [`Rows::seal`], in a file system with `blocks` free blocks. `rows` returns rows that summarize the others; they are added last.
     pub(crate) fn seal_with(&mut self, blocks: u64, rows: impl FnOnce(Totals) -> Vec<Row>) -> Option<Sealed> {
         self.publish();
-        // What the log has comes on top of what waits for the database when the next commit of it is made.
+        // A commit of the database includes the logged changes, and is limited in size.
         let logged_max = if self.counts_pages { 0 } else { self.gauge().changes_max(blocks) / 2 };
         let mut sealed = self.layers.seal(rows, logged_max)?;
         sealed.covers = sealed.covers.map(|batch| batch.max(self.covers));
@@ -344,7 +344,7 @@ impl Sealed {
         self.sealed.covers.is_some() && self.layers.waits_for_readers()
     }
 
-    /// Makes the layer durable, and drops it: readers find its rows in the database, or in the layer of those that the log has.
+    /// Makes the layer durable, and drops it: readers find its rows in the database, or in the layer of logged changes.
     ///
     /// # Errors
     /// The database's: nothing of the layer is durable then, or all of it; the layer stays.
@@ -352,13 +352,13 @@ impl Sealed {
         self.commit_with(&[])
     }
 
-    /// True if [`Sealed::commit_with`] makes units of data durable.
+    /// True for a commit to a log on the drive of the data.
     pub(crate) fn takes_units(&self) -> bool {
         let log = || self.layers.site.backend().log();
         self.sealed.covers.is_none() && log().is_some_and(Log::takes_units)
     }
 
-    /// The same; with the rows `units` of data become durable, if the layer [takes](Sealed::takes_units) them.
+    /// Like [`Sealed::commit`], and makes the data in `units` durable if [`takes_units`](Sealed::takes_units) is true.
     ///
     /// # Errors
     /// As [`Sealed::commit`].

@@ -39,8 +39,8 @@ impl Gap {
     }
 }
 
-/// Shows all rows that can be read: those of the database kind by kind and in order of their keys, then those of the log. The gaps between
-/// those of the database.
+/// Passes all readable rows to `show`: those of the database kind by kind and in order of their keys, then those of the log. Returns the
+/// gaps between those of the database.
 ///
 /// # Errors
 /// The backend's, unless it says that a page is lost for good; and that nothing can be read, because what leads to the rows is
@@ -62,7 +62,7 @@ pub fn salvage(
         let mut gaps: Vec<Gap> = Vec::new();
         let mut logged = Layer::new();
         for rows in log::after(rows, tables.covered)? {
-            merge(&mut logged, parse(&rows).ok_or_else(|| damaged("its log has rows that are none"))?);
+            merge(&mut logged, parse(&rows).ok_or_else(|| damaged("the rows in its log are damaged"))?);
         }
         for kind in tables.kinds() {
             let (mut last, mut is_open) = (None, false);

@@ -84,7 +84,10 @@ impl Site {
         Site { handle, cache_bytes, database, commit: Mutex::new(()), is_stuck, was_opened_again }
     }
 
-    /// Batches of rows that the log has and the database, which has those up to `covered`, does not. The log forgets the others.
+    /// Returns the batches of logged rows after number `covered`, which are not in the database. The log drops the others.
+    ///
+    /// # Errors
+    /// If one of them is damaged.
     pub(super) fn rows_since(&self, covered: u64) -> Result<Vec<Arc<[u8]>>, StoreError> {
         let Some(log) = self.backend().log() else { return Ok(Vec::new()) };
         let rows = log::after(log.rows(), covered)?;
@@ -92,7 +95,7 @@ impl Site {
         Ok(rows)
     }
 
-    /// Makes rows durable in the log, with `units` of data.
+    /// Makes rows durable in the log, together with the data in `units`.
     pub(super) fn append_rows(&self, units: &[UnitPlace], rows: &[u8]) -> Result<(), StoreError> {
         let _alone = self.commit.lock();
         Ok(self.backend().append_rows(units, rows)?)

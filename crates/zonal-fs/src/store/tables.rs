@@ -17,15 +17,15 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 type Table = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-/// Tables with the number of the last batch of rows of the log that the database has. Each has pages of its own: one that is lost does
-/// not make older rows of the log come back.
+/// Tables with the number of the last batch of logged rows that the database includes. Each has its own page: after the loss of one page
+/// the number is still known, so a salvage does not restore outdated rows.
 const COVERED: [TableDefinition<'static, &[u8], &[u8]>; 2] =
     [TableDefinition::new("covered"), TableDefinition::new("covered-again")];
 
 /// Key of the only row of these tables.
 const BATCH: &[u8] = b"batch";
 
-/// Notes that the database has all batches of rows of the log up to `batch`.
+/// Records that the database includes all batches of logged rows up to `batch`.
 pub(super) fn cover(transaction: &WriteTransaction, batch: u64) -> Result<(), StoreError> {
     for table in COVERED {
         transaction.open_table(table)?.insert(BATCH, &batch.to_le_bytes()[..])?;
@@ -38,7 +38,7 @@ pub(super) struct Tables {
     tables: BTreeMap<u8, Table>,
     /// Unique number of this view.
     pub(super) number: u64,
-    /// Number of the last batch of rows of the log that it has.
+    /// Number of the last batch of logged rows that it includes.
     pub(super) covered: u64,
     /// True if the tables could not be opened. Each read is an error.
     is_lost: bool,
@@ -95,13 +95,15 @@ impl Tables {
                 tables.insert(kind, transaction.open_table(definition)?);
             } else if let Some(table) = COVERED.into_iter().find(|covered| covered.name() == table.name()) {
                 let number = transaction.open_table(table)?.get(BATCH)?;
-                covered = number.and_then(|number| number.value().try_into().ok()).max(covered);
+                let number =
+                    number.and_then(|number| Some(u64::from_le_bytes(number.value().try_into().ok()?)));
+                covered = number.max(covered);
                 is_covering = true;
             }
         }
         let covered = match covered {
-            Some(number) => u64::from_le_bytes(number),
-            None if is_covering => return Err(damaged("which rows of its log it has is lost")),
+            Some(number) => number,
+            None if is_covering => return Err(damaged("the number of the last logged rows is lost")),
             None => 0,
         };
         Ok(Tables { tables, covered, ..Tables::new() })

@@ -1,4 +1,4 @@
-//! What a small sync costs, and what is left of it if its data does not arrive.
+//! Cost of a small sync, and its result after a crash if the drive has lost data.
 
 use crate::common::{bytes, device, read_all, volume, waiter};
 use std::ops::Range;
@@ -16,11 +16,11 @@ use zonal_io::device::{Command, Context, Device, Landing, Submitted, Wrapper};
 
 const UUID: [u8; 16] = *b"synced, or not..";
 
-/// A drive that counts, and that loses the data of units while it is told to.
+/// Device that counts commands and can lose writes of units.
 struct Losing {
     inner: Arc<dyn Device>,
     loses_units: AtomicBool,
-    /// Every command fails.
+    /// True if every command fails.
     refuses: AtomicBool,
     flushes: AtomicU64,
     sectors: AtomicU64,
@@ -60,7 +60,7 @@ impl Wrapper for Losing {
     }
 }
 
-/// A file system with the file `f`, on a drive with conventional zones for the metadata or without.
+/// Makes a file system with the file `f` on a drive with `conventional` conventional zones.
 fn file_system(conventional: u32) -> (Arc<Losing>, FileSystem, OpenFile) {
     file_system_on(&format!("ram:size=256M,zone_size=4M,blocksize=4096,zone_nr_conv={conventional}"))
 }
@@ -94,7 +94,7 @@ fn append(fs: &FileSystem, ino: u64, range: Range<usize>, data: &[u8]) {
     fs.fsync(&waiter(), ino).unwrap();
 }
 
-/// Ends as a crash of the process does: nothing more is written.
+/// Ends the file system without further writes, as a crash of the process does.
 fn crash(drive: &Losing, fs: FileSystem, file: OpenFile) {
     drive.refuses.store(true, Ordering::Relaxed);
     drop(file);

@@ -471,13 +471,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Allocates blocks of the file for the writes after `placed`, if that pays.
+    /// Preallocates blocks of the file behind `placed` if this is worthwhile.
     fn write_ahead(&self, placed: &Placed) {
         let (zone, end) = (placed.zone, placed.offset + placed.sectors);
-        let extent = (end, placed.sectors, self.geometry().capacity_of(zone));
         let is_last = || self.zones.state(zone).written == end && !self.ledger.promises(zone, end);
-        self.ahead.wrote(zone, extent, is_last, |zeroes| {
-            // It is no error of this write if the file system is full.
+        self.ahead.wrote(placed, self.geometry().capacity_of(zone), is_last, |zeroes| {
+            // A full file system does not fail this write.
             let at = self.sector_of(placed) + Sectors(u64::from(placed.sectors));
             let _ = self.backing.write_at(zeroes, self.layout.data(at));
         });

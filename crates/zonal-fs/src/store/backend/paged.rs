@@ -60,12 +60,12 @@ pub trait Medium: Debug + Send + Sync + 'static {
     /// [`BackendError::Full`], and the drive's.
     fn store(&self, snapshot: &Snapshot) -> Result<(), BackendError>;
 
-    /// Bytes of rows that can be [appended](Medium::append_rows) now.
+    /// Maximum number of bytes for [`Medium::append_rows`] now.
     fn row_room(&self) -> usize {
         0
     }
 
-    /// Makes rows durable that the file does not have yet, and with them `units` of data, which were written to the same drive.
+    /// Makes rows durable that are not in the file yet, together with the data in `units`, which were written to the same drive.
     ///
     /// # Errors
     /// As [`Medium::store`].
@@ -213,7 +213,7 @@ impl PagedState {
         snapshot
     }
 
-    /// Takes nothing of what waits, while something else is stored.
+    /// Begins a store without waiting pages.
     fn begin_nothing(&mut self) {
         self.storing = Some(Arc::new(Snapshot { len: self.durable_len, cut: u64::MAX, pages: Pages::new() }));
     }
@@ -371,7 +371,7 @@ impl<M: Medium> Paged<M> {
         result
     }
 
-    /// What `begin` takes, once the last store has ended.
+    /// Waits for the end of the last store, and calls `begin`.
     fn begin<T>(&self, begin: impl Fn(&mut PagedState) -> T) -> Result<T, BackendError> {
         loop {
             {

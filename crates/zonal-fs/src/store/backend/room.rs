@@ -19,16 +19,16 @@ pub trait Backend: StorageBackend {
     /// Discards all writes since the last successful sync, as a crash does. No sync may be running.
     fn forget_unsynced(&self) {}
 
-    /// Bytes of rows that can be [appended](Backend::append_rows) now.
+    /// Maximum number of bytes for [`Backend::append_rows`] now.
     fn row_room(&self) -> usize {
         0
     }
 
-    /// Makes rows durable that the database does not have yet, and with them `units` of data, which were written to the same drive. What
-    /// was written to the database waits for the next sync, as before.
+    /// Makes rows durable that are not in the database yet, together with the data in `units`, which were written to the same drive. Writes
+    /// to the database still wait for the next sync.
     ///
     /// # Errors
-    /// As those of a sync.
+    /// As for a sync.
     fn append_rows(&self, _units: &[UnitPlace], _rows: &[u8]) -> io::Result<()> {
         Err(io::ErrorKind::Unsupported.into())
     }

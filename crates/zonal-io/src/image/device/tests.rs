@@ -44,7 +44,7 @@ fn run(device: &ImageDevice, command: &Command) -> CommandResult {
     run_on(device, 0, command)
 }
 
-/// The same on a queue that no other thread uses.
+/// Runs a command to completion on a queue that no other thread uses.
 fn run_on(device: &ImageDevice, queue: usize, command: &Command) -> CommandResult {
     let mut context = Some(Context::token(1));
     match device.submit(Nanos(0), queue, command, &mut context) {

@@ -24,7 +24,7 @@ const BAD: u32 = 1;
 /// Pages that one part lists at most.
 pub(super) const PART_PAGES_MAX: usize = 497;
 
-/// Bytes of rows that lie in a part's head; the others are in the blocks after it.
+/// Maximum number of bytes of rows in the head of a part. The rest is in the blocks after it.
 pub(super) const ROWS_IN_HEAD: usize = PART_PAGES_MAX * 8;
 
 /// Segments that one block of a checkpoint's list has room for.
@@ -168,18 +168,18 @@ pub(super) struct Part {
     pub(super) store_number: u64,
     /// The pages that follow.
     pub(super) pages: Vec<Listed>,
-    /// The rows that it has, if it has no pages.
+    /// Rows, instead of pages.
     pub(super) rows: Option<PartRows>,
 }
 
 /// Rows in a part.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct PartRows {
-    /// Their bytes in the head.
+    /// First bytes, in the head.
     pub(super) in_head: Vec<u8>,
-    /// Number of all their bytes.
+    /// Total length in bytes.
     pub(super) bytes: u32,
-    /// CRC-32C of the blocks after the head that have the others.
+    /// CRC-32C of the blocks after the head.
     pub(super) crc: u32,
 }
 
@@ -190,7 +190,7 @@ impl PartRows {
     }
 }
 
-/// Blocks after the head of a part with so many bytes of rows.
+/// Number of blocks after the head of a part with `bytes` bytes of rows.
 pub(super) fn rows_blocks(bytes: usize) -> u32 {
     bytes.saturating_sub(ROWS_IN_HEAD).div_ceil(BLOCK_BYTES as usize) as u32
 }
@@ -233,7 +233,7 @@ struct Raw {
     /// A checkpoint's sum of its body; the segment of the part before.
     word: U32,
     prior_block: U32,
-    /// Sum of the blocks that have the rows of a part.
+    /// Checksum of the blocks of rows after the head of a part.
     rows_crc: U32,
     /// How far the store had come.
     number: U64,

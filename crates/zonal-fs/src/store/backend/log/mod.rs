@@ -1,7 +1,8 @@
 //! The metadata store: a database's pages in a log over segments.
 //!
 //! What a sync makes durable is one *batch*: heads that list pages with their sums, and the pages that follow them. A page
-//! table in memory says where each page's newest copy is. Each page is verified when it is read. docs/FS.md draws the bytes.
+//! table in memory says where each page's newest copy is. Each page is verified when it is read. A small commit is a batch of
+//! [`rows`] instead. docs/FS.md draws the bytes.
 //!
 //! Owns a list of segments, which grows and shrinks, and through [`superblocks`] the part of the superblock that names them.
 //!
@@ -53,10 +54,10 @@ pub use grow::ZoneSource;
 pub(crate) use grow::has_empty_zone;
 pub(crate) use grow::plan_pieces;
 use parking_lot::Mutex;
+use rows::LoggedRows;
 pub(in crate::insides::store) use rows::after;
 pub(crate) use rows::{UNITS_BLOCKS_MAX, UNITS_MAX};
 pub use space::{NEW_PAGES_MIN, new_pages};
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -121,8 +122,8 @@ struct LogState {
     is_numbered: bool,
     /// Blocks of the segments that were begun since the last table.
     since_table: u64,
-    /// Batches of rows that the database may not have yet, with their numbers.
-    rows: VecDeque<rows::BatchRows>,
+    /// Logged rows.
+    rows: LoggedRows,
     statistics: Statistics,
 }
 
@@ -311,7 +312,7 @@ impl Store {
             named: None,
             is_numbered: true,
             since_table: 0,
-            rows: VecDeque::new(),
+            rows: LoggedRows::default(),
             statistics: Statistics::default(),
         };
         let log = Log::new(segments, uuid, anchor, Some(writer), state);

@@ -12,15 +12,14 @@ use super::super::error::{BackendError, Damage, SegmentId, SegmentPlace};
 use super::super::paged::PAGE;
 use super::super::segment::{Seen, Segments};
 use super::format::{Checkpoint, Head, HeadKind, ListedSegment, Part, parse_list};
-use super::rows::{BatchRows, parse_batch, parse_rows};
+use super::rows::{BatchRows, LoggedRows, parse_batch, parse_rows};
 use super::table::{Entry, Spot, Table};
 use super::{Beginnings, Current, LogState, SegmentSlot, Statistics};
 use crate::format::{Uuid, crc32c};
 use crate::scan;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
-use zonal_core::Sector;
 
 /// Blocks that are read at once where heads follow each other.
 const WINDOW: u32 = 32;
@@ -42,7 +41,7 @@ pub(super) struct Opening<'a> {
     parts: BTreeMap<(u64, u32), Found>,
     /// The highest beginning that was met.
     beginning_max: u64,
-    /// The batch that the superblock names: it was durable.
+    /// Number of the batch that the superblock names, which was durable.
     named: u64,
     window: Window,
     /// Segments with something else than a checkpoint in their first blocks.
@@ -401,7 +400,7 @@ impl<'a> Opening<'a> {
     /// The batches that count, after `batch`, in order.
     fn follow(&mut self, batch: u64) -> Result<Vec<u64>, BackendError> {
         let (mut chain, mut last) = (Vec::new(), batch);
-        // Parts that are looked up later belong to batches that are known.
+        // Parts found later belong to batches in this map.
         let (mut after, mut durable) = (HashMap::<u64, BTreeSet<u64>>::new(), 0);
         for Found { part, .. } in self.parts.values() {
             after.entry(part.before).or_default().insert(part.batch);
@@ -414,7 +413,7 @@ impl<'a> Opening<'a> {
         Ok(chain)
     }
 
-    /// The latest of `tries` that is whole. Batches up to `durable` were, or were tries.
+    /// Returns the last complete batch of `tries`. Up to number `durable`, batches with all parts are complete.
     fn successor(
         &mut self,
         tries: Option<&BTreeSet<u64>>,
@@ -486,7 +485,7 @@ impl<'a> Opening<'a> {
         Ok(true)
     }
 
-    /// The rows of a part with their units, if they are what was written. There are none in a part of pages.
+    /// Reads the rows of a part, with their units; `None` for damaged rows, or a part of pages.
     fn rows_of(&self, found: &Found) -> Result<Option<Vec<u8>>, BackendError> {
         let Some(rows) = &found.part.rows else { return Ok(None) };
         let mut bytes = vec![0; rows.blocks() as usize * PAGE];
@@ -503,7 +502,7 @@ impl<'a> Opening<'a> {
         Ok(is_whole.then_some(all))
     }
 
-    /// Whether the units of a batch of rows were written, all of them.
+    /// True if all units of a batch of rows were written.
     fn has_units(&self, rows: &[u8]) -> Result<bool, BackendError> {
         let Some((units, _)) = parse_batch(rows) else { return Ok(false) };
         if units.is_empty() {
@@ -513,14 +512,11 @@ impl<'a> Opening<'a> {
         let (zones, waiter) = (disk.report()?, disk.waiter());
         for unit in &units {
             let was_written = scan::was_written(disk.drive(), &*waiter, self.uuid, &zones, unit);
-            let sector = Sector(0);
-            let was_written = was_written.map_err(|error| BackendError::Request {
-                doing: "reading data of the last sync",
-                sector,
-                error,
-            })?;
-            if !was_written {
-                return Ok(false);
+            let doing = "reading data of the last sync";
+            match was_written {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err((sector, error)) => return Err(BackendError::Request { doing, sector, error }),
             }
         }
         Ok(true)
@@ -609,17 +605,18 @@ impl<'a> Opening<'a> {
             }
         }
         let (mut table, mut len) = (base.table, base.begun.checkpoint.len);
-        let mut rows = VecDeque::from(base.rows);
+        let mut rows = LoggedRows::default();
+        base.rows.into_iter().for_each(|batch| rows.push(batch));
         for &batch in chain {
             for (_, found) in self.parts.range((batch, 0)..=(batch, u32::MAX)) {
                 self.apply(&mut table, found)?;
                 self.slots[found.spot.slot].is_needed = true;
                 len = found.part.len;
                 if found.part.rows.is_some() {
-                    // The database may have them: then nothing is lost.
+                    // Damage does not matter if they are in the database as well.
                     let read = self.rows_of(found)?;
                     let these = read.as_deref().and_then(parse_batch).map(|(_, rows)| rows.into());
-                    rows.push_back((batch, these.ok_or(self.place(found.spot))));
+                    rows.push((batch, these.ok_or(self.place(found.spot))));
                 }
             }
         }

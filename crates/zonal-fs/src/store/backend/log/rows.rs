@@ -1,70 +1,77 @@
-//! Rows in the log: changes that are durable before the database has them.
+//! Rows in the log: changes that are durable but not in the database yet.
 //!
-//! A commit of the database writes a dozen pages, however little has changed. So a small commit is a batch of the rows that changed. The
-//! next commit of the database has them, too, and says with them which batches of rows it has. An opening reads the others.
+//! A commit of the database writes a dozen pages, however small the change. A small commit is therefore a batch of changed rows. The next
+//! commit of the database includes these rows, and records the number of the last batch that it includes. After an opening, later batches
+//! are applied on top of the database.
 //!
 //! # Units
-//! A batch of rows that refer to data which may not be durable yet lists the units of these data. One flush makes all of it durable. An
-//! opening believes such a batch only if the units are there: if it is the last one, it reads them. Any other was followed by a batch
-//! that was begun after the flush had returned.
+//! A batch of rows lists the units of data that may not be durable yet. One flush makes the units and the batch durable. An opening
+//! verifies the units of the last batch, and ignores the batch if one is missing. An earlier batch needs no check, because its successor
+//! was written after the flush had returned.
 //!
 //! # Memory
-//! Until the database has them, the log keeps the rows in memory, and each table has them with it: an opening needs no segment before the one that has the
-//! newest table.
+//! The log keeps these rows in memory until the database includes them, and writes them to each checkpoint that has a table. So an opening
+//! needs no segment older than the newest table.
 
 use super::super::error::{BackendError, Damage, SegmentPlace};
 use super::format::rows_blocks;
 use super::{Log, LogState};
 use crate::BLOCK_BYTES;
 use crate::format::{UnitPlace, varint};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Rows of a batch and its number, or where they cannot be read.
+/// Number of a batch, and its rows, or its place if they are damaged.
 pub(in crate::insides::store) type BatchRows = (u64, Result<Arc<[u8]>, SegmentPlace>);
 
-/// One in this number of bytes of a segment is for rows that wait for the database.
+/// Share of a segment for logged rows: one byte in this number.
 const ROWS_PART: usize = 32;
 
-/// Bytes of rows that wait for the database at most.
+/// Maximum number of bytes of logged rows.
 const ROWS_MAX: usize = 4 << 20;
 
-/// Bytes of a batch of rows at most: a larger one costs no more as pages.
+/// Maximum number of bytes of a batch of rows. Larger commits cost no more as pages.
 const BATCH_MAX: usize = 128 << 10;
 
-/// Units of data that a batch of rows lists at most.
+/// Maximum number of units in a batch of rows.
 pub(crate) const UNITS_MAX: usize = 32;
 
-/// Blocks of the data of these units at most: an opening after a cut reads them.
+/// Maximum number of data blocks in these units, because an opening after a power cut reads them.
 pub(crate) const UNITS_BLOCKS_MAX: u32 = 256;
 
-/// Bytes before the rows of a batch in a checkpoint: its number, and how many they are.
+/// Bytes before the rows of a batch in a checkpoint: number of the batch (8), length (4).
 const BATCH_HEAD: usize = 12;
 
-impl LogState {
-    /// Bytes that the next batch of rows may have.
-    pub(super) fn row_room(&self) -> usize {
-        let slots = self.slots.iter().filter(|slot| slot.is_usable());
-        let blocks = slots.map(|slot| slot.blocks).min().unwrap_or(0);
-        let all = (blocks as usize * BLOCK_BYTES as usize / ROWS_PART).min(ROWS_MAX);
-        let beside = self.rows_bytes() + BATCH_HEAD + UNITS_MAX * UnitPlace::BYTES_MAX;
-        let left = all.saturating_sub(beside).min(BATCH_MAX);
-        if self.fits(1 + u64::from(rows_blocks(left)), 1) { left } else { 0 }
+/// Batches of logged rows, in order.
+#[derive(Default)]
+pub(super) struct LoggedRows {
+    batches: VecDeque<BatchRows>,
+    /// Number of bytes of the undamaged ones in a checkpoint.
+    bytes: usize,
+}
+
+impl LoggedRows {
+    pub(super) fn push(&mut self, batch: BatchRows) {
+        self.bytes += checkpoint_bytes(&batch);
+        self.batches.push_back(batch);
     }
 
-    /// Rows that the database lacks are all readable: a store where they are not is not opened.
-    fn readable_rows(&self) -> impl Iterator<Item = (u64, &Arc<[u8]>)> {
-        self.rows.iter().filter_map(|(batch, rows)| Some((*batch, rows.as_ref().ok()?)))
+    /// Drops the batches up to number `batch`.
+    fn forget(&mut self, batch: u64) {
+        self.batches.retain(|(number, _)| *number > batch);
+        self.bytes = self.batches.iter().map(checkpoint_bytes).sum();
     }
 
-    /// Bytes that the rows take in a checkpoint.
-    pub(super) fn rows_bytes(&self) -> usize {
-        self.readable_rows().map(|(_, rows)| BATCH_HEAD + rows.len()).sum()
+    /// Number of blocks in a checkpoint.
+    pub(super) fn blocks(&self) -> u64 {
+        (self.bytes as u64).div_ceil(BLOCK_BYTES.into())
     }
 
-    /// The rows as a checkpoint has them.
-    pub(super) fn emit_rows(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.rows_bytes());
-        for (batch, rows) in self.readable_rows() {
+    /// Encodes the rows for a checkpoint. Damaged batches are in the database as well, because the store could not be opened otherwise.
+    pub(super) fn emit(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.bytes);
+        for (batch, rows) in &self.batches {
+            let Ok(rows) = rows else { continue };
             bytes.extend(batch.to_le_bytes());
             bytes.extend((rows.len() as u32).to_le_bytes());
             bytes.extend(&rows[..]);
@@ -73,7 +80,23 @@ impl LogState {
     }
 }
 
-/// What a batch of rows has: the units, and the rows.
+fn checkpoint_bytes((_, rows): &BatchRows) -> usize {
+    rows.as_ref().map_or(0, |rows| BATCH_HEAD + rows.len())
+}
+
+impl LogState {
+    /// Maximum number of bytes of the next batch of rows.
+    pub(super) fn row_room(&self) -> usize {
+        let slots = self.slots.iter().filter(|slot| slot.is_usable());
+        let blocks = slots.map(|slot| slot.blocks).min().unwrap_or(0);
+        let all = (blocks as usize * BLOCK_BYTES as usize / ROWS_PART).min(ROWS_MAX);
+        let beside = self.rows.bytes + BATCH_HEAD + UNITS_MAX * UnitPlace::BYTES_MAX;
+        let left = all.saturating_sub(beside).min(BATCH_MAX);
+        if self.fits(1 + u64::from(rows_blocks(left)), 1) { left } else { 0 }
+    }
+}
+
+/// Encodes a batch: number of units, units, rows.
 pub(super) fn emit_batch(units: &[UnitPlace], rows: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1 + units.len() * UnitPlace::BYTES_MAX + rows.len());
     bytes.push(units.len() as u8);
@@ -82,7 +105,7 @@ pub(super) fn emit_batch(units: &[UnitPlace], rows: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The units of a batch, and its rows; `None` if `bytes` are none.
+/// Decodes the units of a batch, and returns them with its rows; `None` if they are damaged.
 pub(super) fn parse_batch(bytes: &[u8]) -> Option<(Vec<UnitPlace>, &[u8])> {
     let (&count, rest) = bytes.split_first()?;
     let mut reader = varint::Reader(rest);
@@ -90,7 +113,7 @@ pub(super) fn parse_batch(bytes: &[u8]) -> Option<(Vec<UnitPlace>, &[u8])> {
     Some((units, reader.0))
 }
 
-/// The batches of rows of a checkpoint; `None` if `bytes` are none.
+/// Decodes the batches in a checkpoint; `None` if they are damaged.
 pub(super) fn parse_rows(mut bytes: &[u8]) -> Option<Vec<BatchRows>> {
     let mut batches = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<BATCH_HEAD>() {
@@ -103,10 +126,10 @@ pub(super) fn parse_rows(mut bytes: &[u8]) -> Option<Vec<BatchRows>> {
     bytes.is_empty().then_some(batches)
 }
 
-/// The rows of the batches after number `covered`.
+/// Returns the rows of the batches after number `covered`.
 ///
 /// # Errors
-/// If some of them cannot be read.
+/// If one of them is damaged.
 pub(in crate::insides::store) fn after(
     rows: Vec<BatchRows>,
     covered: u64,
@@ -117,23 +140,23 @@ pub(in crate::insides::store) fn after(
 }
 
 impl Log {
-    /// True if a batch of rows makes units of data durable: the log lies on the same drive.
+    /// True if the log is on the drive of the data, so that a batch of rows makes units durable.
     pub(in crate::insides::store) fn takes_units(&self) -> bool {
         !self.segments.is_file()
     }
 
-    /// Batches of rows that the database may not have, in order.
+    /// Batches of logged rows, in order.
     pub(in crate::insides::store) fn rows(&self) -> Vec<BatchRows> {
-        self.state.lock().rows.iter().cloned().collect()
+        self.state.lock().rows.batches.iter().cloned().collect()
     }
 
-    /// Number of the last batch of rows that the database may not have; 0 if it has all.
+    /// Number of the last batch of logged rows; 0 if there is none.
     pub(crate) fn last_rows(&self) -> u64 {
-        self.state.lock().rows.back().map_or(0, |(batch, _)| *batch)
+        self.state.lock().rows.batches.back().map_or(0, |(batch, _)| *batch)
     }
 
-    /// Notes that the database has the rows of all batches up to `batch`, durably.
+    /// Drops the rows of all batches up to `batch`, which are durable in the database.
     pub(in crate::insides::store) fn forget_rows(&self, batch: u64) {
-        self.state.lock().rows.retain(|(number, _)| *number > batch);
+        self.state.lock().rows.forget(batch);
     }
 }

@@ -4,7 +4,6 @@ use super::super::error::BackendError;
 use super::super::room::Room as FileRoom;
 use super::format::list_blocks;
 use super::{LogState, Room, SEGMENTS_NEW, SegmentSlot};
-use crate::BLOCK_BYTES;
 use std::cmp::Reverse;
 use zonal_core::ZoneIndex;
 
@@ -111,7 +110,7 @@ impl LogState {
 
     /// Whether batches of `pages` have room in the current segment and all free ones but `spared`, the largest.
     pub(super) fn fits(&self, pages: u64, spared: usize) -> bool {
-        let rows = (self.rows_bytes() as u64).div_ceil(BLOCK_BYTES.into());
+        let rows = self.rows.blocks();
         let parts = |slot: usize| self.blocks_for_parts(self.slots[slot].blocks).saturating_sub(rows);
         let mut free: Vec<u64> = self.free_slots().map(parts).collect();
         free.sort_unstable();

@@ -6,9 +6,9 @@ use super::super::paged::{PAGE, PageBytes, Snapshot};
 use super::super::segment::SegmentWrite;
 use super::format::{
     Checkpoint, Head, HeadKind, Listed, ListedSegment, PART_PAGES_MAX, Part, PartRows, ROWS_IN_HEAD,
-    emit_list, page_sum, rows_blocks,
+    emit_list, page_sum,
 };
-use super::rows::{emit_batch, parse_batch};
+use super::rows::emit_batch;
 use super::space::fits_table;
 use super::table::{Entry, Spot};
 use super::{Current, FAILURES_MAX, Log, LogState, SegmentSlot};
@@ -31,14 +31,34 @@ struct Draft {
     pages: Vec<Page>,
     /// How many of them were asked for; the others are moved.
     asked: usize,
-    /// The [rows](super::rows) that it has, if it has no pages, with the units that they need.
-    rows: Option<Vec<u8>>,
+    /// [Rows](super::rows), instead of pages.
+    rows: Option<RowsDraft>,
+}
+
+/// Rows of a batch.
+struct RowsDraft {
+    /// Without the units.
+    rows: Arc<[u8]>,
+    part: PartRows,
+    /// Blocks after the head.
+    blocks: Vec<u8>,
+}
+
+impl RowsDraft {
+    fn new(units: &[UnitPlace], rows: &[u8]) -> RowsDraft {
+        let mut in_head = emit_batch(units, rows);
+        let bytes = in_head.len() as u32;
+        let mut blocks = in_head.split_off(in_head.len().min(ROWS_IN_HEAD));
+        blocks.resize(blocks.len().next_multiple_of(PAGE), 0);
+        let part = PartRows { in_head, bytes, crc: crc32c(&blocks) };
+        RowsDraft { rows: rows.into(), part, blocks }
+    }
 }
 
 impl Draft {
-    /// Blocks that a segment needs to take a part of it.
+    /// Minimum number of free blocks in a segment for a part of it.
     fn blocks_min(&self) -> u32 {
-        self.rows.as_ref().map_or(2, |rows| 2.max(1 + rows_blocks(rows.len())))
+        self.rows.as_ref().map_or(2, |rows| 2.max(1 + rows.part.blocks()))
     }
 }
 
@@ -114,10 +134,10 @@ impl Log {
         self.commit(&Draft { len: snapshot.len, cut: snapshot.cut, pages, asked, rows: None })
     }
 
-    /// Makes rows durable as a batch, with `units` of data.
+    /// Makes rows durable as a batch, together with the data in `units`.
     pub(super) fn store_rows(&self, units: &[UnitPlace], rows: &[u8]) -> Result<(), BackendError> {
-        let rows = emit_batch(units, rows);
-        self.make_room(1 + u64::from(rows_blocks(rows.len())))?;
+        let rows = RowsDraft::new(units, rows);
+        self.make_room(1 + u64::from(rows.part.blocks()))?;
         let len = self.state.lock().len;
         self.commit(&Draft { len, cut: u64::MAX, pages: Vec::new(), asked: 0, rows: Some(rows) })
     }
@@ -332,7 +352,7 @@ impl Log {
                 prior: prior.unwrap_or(SegmentPlace { segment: SegmentId(0), block: 0 }),
                 store_number,
                 pages: these.iter().zip(block + 1..).map(listed).collect(),
-                rows: draft.rows.as_deref().map(part_rows),
+                rows: draft.rows.as_ref().map(|rows| rows.part.clone()),
             };
             block += 1 + part.blocks();
             heads.push(Head { place, beginning: current.beginning, kind: HeadKind::Part(part) });
@@ -348,8 +368,8 @@ impl Log {
         let first = written.entries.len() + skip;
         let emitted = head.emit(&self.uuid);
         let pages = draft.pages[first..first + head.pages()].iter().map(|page| &page.bytes[..]);
-        let rows = draft.rows.as_deref().map(rows_after_head).unwrap_or_default();
-        writes(head.place, std::iter::once(&emitted[..]).chain(pages).chain(rows.chunks(PAGE)))
+        let rows = draft.rows.iter().flat_map(|rows| rows.blocks.chunks(PAGE));
+        writes(head.place, std::iter::once(&emitted[..]).chain(pages).chain(rows))
     }
 
     fn advance(&self, current: Current, block: u32) {
@@ -374,19 +394,6 @@ impl Log {
         state.current = state.current.filter(|current| current.slot != slot);
         Obstacle::Segment(error)
     }
-}
-
-/// The blocks after the head of a part with these rows.
-fn rows_after_head(rows: &[u8]) -> Vec<u8> {
-    let mut bytes = rows[rows.len().min(ROWS_IN_HEAD)..].to_vec();
-    bytes.resize(bytes.len().next_multiple_of(PAGE), 0);
-    bytes
-}
-
-/// What the head of a part says of its rows.
-fn part_rows(rows: &[u8]) -> PartRows {
-    let in_head = rows[..rows.len().min(ROWS_IN_HEAD)].to_vec();
-    PartRows { in_head, bytes: rows.len() as u32, crc: crc32c(&rows_after_head(rows)) }
 }
 
 /// The requests that write `blocks` from `at` on.
@@ -461,8 +468,9 @@ impl LogState {
             self.table.set(page.page, *entry);
         }
         (self.len, self.batch, self.durable_number) = (draft.len, batch, written.store_number);
-        let rows = draft.rows.as_deref().and_then(parse_batch);
-        self.rows.extend(rows.map(|(_, rows)| (batch, Ok(rows.into()))));
+        if let Some(draft) = &draft.rows {
+            self.rows.push((batch, Ok(draft.rows.clone())));
+        }
         // What came before the newest table is needed no more, but for what this batch has there.
         if self.begun.table != self.committed.table {
             let table = self.begun.table;
@@ -493,8 +501,7 @@ impl LogState {
         let needed = self.slots.iter().filter(|slot| slot.is_needed).count();
         let is_due =
             table * 8 <= u64::from(blocks) || self.since_table >= table * 8 || needed * 4 >= self.slots.len();
-        let rows = (self.rows_bytes() as u64).div_ceil(PAGE as u64);
-        self.since_table == 0 || (fits_table(table + rows, blocks) && is_due)
+        self.since_table == 0 || (fits_table(table + self.rows.blocks(), blocks) && is_due)
     }
 }
 
@@ -606,7 +613,7 @@ impl Log {
         let mut rows_bytes = 0;
         if has_table {
             body.extend(state.table.emit());
-            let rows = state.emit_rows();
+            let rows = state.rows.emit();
             rows_bytes = rows.len() as u32;
             body.extend(rows);
             body.resize(body.len().next_multiple_of(PAGE), 0);
