@@ -153,8 +153,8 @@ fn runs_are_checked_against_the_guarantees_of_their_mode() {
     }
 }
 
-/// The metadata written by a sync is small relative to large files, and large relative to small
-/// ones.
+/// The metadata written by a sync takes little time relative to large files. On a disk, where it
+/// costs a seek, it takes much relative to small ones; a ZNS SSD may write it beside the data.
 #[test]
 fn metadata_overhead_depends_on_the_data_per_sync() {
     let measured = all().iter().find(|measured| measured.experiment.name == "fs-metadata").unwrap();
@@ -164,12 +164,9 @@ fn metadata_overhead_depends_on_the_data_per_sync() {
     };
     assert!(shares(large).iter().all(|share| (0.8..1.01).contains(share)), "{:?}", shares(large));
     for row in [synced, small] {
-        assert!(
-            shares(row).iter().all(|share| (0.02..0.7).contains(share)),
-            "{}: {:?}",
-            row.0.name,
-            shares(row)
-        );
+        let [disk, flash] = shares(row);
+        assert!((0.02..0.7).contains(&disk), "{}: disk {disk}", row.0.name);
+        assert!((0.5..1.01).contains(&flash), "{}: flash {flash}", row.0.name);
     }
 }
 

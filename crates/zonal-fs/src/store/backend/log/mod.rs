@@ -2,7 +2,7 @@
 //!
 //! What a sync makes durable is one *batch*: heads that list pages with their sums, and the pages that follow them. A page
 //! table in memory says where each page's newest copy is. Each page is verified when it is read. A small commit is a batch of
-//! [`rows`] instead. docs/FS.md draws the bytes.
+//! rows instead (`rows.rs`). docs/FS.md draws the bytes.
 //!
 //! Owns a list of segments, which grows and shrinks, and through [`superblocks`] the part of the superblock that names them.
 //!
