@@ -16,6 +16,8 @@
 #   mounts     mount processes killed, and power cuts, under programs that write: 2,000 each, or four times KILLS, regardless of
 #              MINUTES; mounts killed after each call that promises durability, 200 times each; a listing of a million names
 #              while others are created and removed; and a hundred writers for MINUTES
+#   databases  mount processes killed and power cuts under PostgreSQL and RocksDB: 25 rounds of each, or KILLS, regardless of MINUTES;
+#              skipped if their packages are missing; see scripts/databases-under-kills.sh
 #   storm      every kind of request concurrently, from four threads
 #   schedules  random schedules of whole flows of a volume; see docs/THREADS.md
 #   random     the whole stack on one thread, with faults and switches of the mode, against a model of its guarantees; at least
@@ -46,7 +48,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(whole cuts files units store damage misplaced kills killed mounts storm schedules random interference hosts clients disks model calibrate loads fuzz
+all=(whole cuts files units store damage misplaced kills killed mounts databases storm schedules random interference hosts clients disks model calibrate loads fuzz
     mutants)
 declare -A rows=()
 failures=0
@@ -71,6 +73,20 @@ mounts() {
         -- --nocapture >>"$out/soak-mounts.txt" 2>&1 || bad=1
     row mounts "$(grouped $((4 * kills))) mounts killed and as many power cuts under a writer, SQLite with both journals, and git; 200 after each call that promises durability" "$seed" $bad
     [ "$kills" = 500 ] || rows[mounts]=${rows[mounts]/scripts/KILLS=$kills scripts}
+}
+
+databases() {
+    local kills=${KILLS:-25} status=0
+    scripts/databases-under-kills.sh --kills "$kills" --seed "$seed" >"$out/soak-databases.txt" 2>&1 || status=$?
+    if [ $status = 77 ]; then
+        echo "skipped: $(tail -1 "$out/soak-databases.txt")"
+        return 0
+    fi
+    local acknowledged
+    acknowledged=$(grep -o '[0-9]* \(transactions\|numbers\|keys\) ' "$out/soak-databases.txt" | awk '{ sum += $1 } END { print sum + 0 }')
+    row databases "$(grouped $((2 * kills))) mounts killed, every second one with a power cut, under PostgreSQL and RocksDB: $(grouped "$acknowledged") acknowledged commits checked" \
+        "$seed" $((status != 0))
+    [ "$kills" = 25 ] || rows[databases]=${rows[databases]/scripts/KILLS=$kills scripts}
 }
 
 begin() { end=$(($(date +%s) + minutes * 60)); }
