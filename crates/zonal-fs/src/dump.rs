@@ -231,7 +231,7 @@ impl Row {
 /// Passes all rows to `show` in order of their keys.
 ///
 /// # Errors
-/// Those of the database.
+/// Those of the rows.
 pub fn rows(rows: &Rows, mut show: impl FnMut(Row)) -> Result<(), FsError> {
     Ok(rows.scan(&[0], &[u8::MAX], |key, value| {
         show(Row::of(key, value));
@@ -242,7 +242,7 @@ pub fn rows(rows: &Rows, mut show: impl FnMut(Row)) -> Result<(), FsError> {
 /// Number of blocks of each record in a unit that are still live.
 ///
 /// # Errors
-/// Those of the database; a damaged row.
+/// Those of the rows; a damaged row.
 pub fn live(rows: &Rows, zone: u32, unit: u32, header: &Header) -> Result<Vec<u32>, FsError> {
     let mut live = Vec::with_capacity(header.records.len());
     let mut skip = 0;

@@ -1,7 +1,7 @@
 //! A file system for zoned drives.
 //!
 //! Files are written out of place, by zone appends to a few open zones, and garbage collection
-//! frees zones. File maps and all other metadata are rows of an embedded database. The file system
+//! frees zones. File maps and all other metadata are rows in sorted tables. The file system
 //! is crash-consistent: metadata survives any power cut, synced data is there afterwards, and no
 //! file contains data of another file.
 //!
@@ -52,7 +52,7 @@
 //! ```
 //!
 //! # Features
-//! `insides` exports the modules of the on-disk format, the space accounting and the database to
+//! `insides` exports the modules of the on-disk format, the space accounting and the store to
 //! the programs and tests of this workspace. They change with every version.
 
 #![forbid(unsafe_code)]

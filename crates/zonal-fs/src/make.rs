@@ -15,7 +15,7 @@ use crate::fs::{FileSystem, FsError, MountOptions, OpenError};
 use crate::space::open::{HOMES, ZONES_MIN};
 use crate::store::backend::file;
 use crate::store::backend::log::{self, NEW_PAGES_MIN, SEGMENTS_NEW, new_pages, plan_pieces};
-use crate::store::backend::{BackendError, Overlay, Store, StoreFile};
+use crate::store::backend::{BackendError, Store, StoreFile};
 use crate::store::{Rows, StoreError};
 use crate::superblocks::{self, COPY_BLOCKS, LocatedCopy, Writer, check_zones};
 use crate::waiter::{Wait, Waiters, polling};
@@ -283,7 +283,7 @@ fn fill(waiter: &dyn Wait, superblock: &Superblock, mut rows: Rows) -> Result<()
     Ok(backend.log().map_or(Ok(()), log::Log::make)?)
 }
 
-/// Creates an empty database, replacing that of any existing file system. A file beside the drive
+/// Creates a store without rows, replacing that of any existing file system. A file beside the drive
 /// has to be new. `writer` determines the location.
 pub(crate) fn create_rows(
     drive: &Arc<Drive>,
@@ -360,7 +360,7 @@ pub fn look_with_reason(
 /// Purpose for which the rows of a file system are opened.
 #[derive(Clone, Copy, Debug)]
 pub enum Access<'a> {
-    /// To read and change them, after a call of [`Rows::let_go`] by the file system or the caller.
+    /// To read and change them.
     Use(&'a MountOptions),
     /// To read them: changes stay in memory.
     Look(&'a MountOptions),
@@ -409,9 +409,7 @@ pub(crate) fn open_found(
     access: Access<'_>,
 ) -> Result<Rows, MakeError> {
     Ok(match access {
-        Access::Use(options) => {
-            Rows::open_held(open_store(drive, waiters, beside, found)?, options.cache_bytes)?
-        }
+        Access::Use(options) => Rows::open(open_store(drive, waiters, beside, found)?, options.cache_bytes)?,
         Access::Look(options) => {
             Rows::open(open_store_read_only(drive, waiters, beside, found)?, options.cache_bytes)?
         }
@@ -432,15 +430,14 @@ pub(crate) fn open_store(
     Ok(Store::open(reach(drive, waiters, beside, found, OpenMode::Writing)?, found)?)
 }
 
-/// Opens the metadata store named by `found` read-only: writes stay in memory.
+/// Opens the metadata store named by `found` read-only.
 pub(crate) fn open_store_read_only(
     drive: &Arc<Drive>,
     waiters: &Waiters,
     beside: Option<Beside>,
     found: &LocatedCopy,
-) -> Result<Overlay<Store>, MakeError> {
-    let store = Store::look(reach(drive, waiters, beside, found, OpenMode::Reading)?, found)?;
-    Ok(Overlay::new(store).map_err(StoreError::from)?)
+) -> Result<Store, MakeError> {
+    Ok(Store::look(reach(drive, waiters, beside, found, OpenMode::Reading)?, found)?)
 }
 
 fn reach(

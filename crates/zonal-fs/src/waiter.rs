@@ -173,7 +173,7 @@ fn nanos_since_1970(time: Timespec) -> i64 {
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
 }
 
-/// Makes a waiter where none is passed, since the database calls its storage without one.
+/// Makes a waiter where none is passed, because the rows call their place without one.
 pub type Waiters = Arc<dyn Fn() -> Box<dyn Wait> + Send + Sync>;
 
 /// Makes waiters for threads in the time of `clock`.

@@ -16,6 +16,10 @@ const TARGET: u8 = b'L';
 const ORPHAN: u8 = b'O';
 const COUNTER: u8 = b'S';
 
+/// All kinds of rows.
+pub(crate) const KINDS: [u8; 10] =
+    [ENTRY, EXTENT, INODE, TARGET, ORPHAN, POSITION, RUN, COUNTER, ATTRIBUTE, ZONE];
+
 fn of(kind: u8, number: u64, rest: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(9 + rest.len());
     key.push(kind);

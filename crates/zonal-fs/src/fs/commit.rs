@@ -2,7 +2,7 @@
 //!
 //! # Order
 //! Sealed rows refer only to completely written data. The drive flushes this data, then the
-//! database commits. A crash in between leaves unreferenced data, never a reference to missing
+//! rows are committed. A crash in between leaves unreferenced data, never a reference to missing
 //! data.
 //!
 //! A small commit goes to the log of the store, and lists the units written since the commit before.
@@ -55,7 +55,10 @@ impl Shared {
         let target = {
             let core = self.lock();
             core.check_writable()?;
-            let is_clean = core.rows.changes() == 0 && core.space.lock().is_clean();
+            // Changes in the log may be too many because the store has less room now.
+            let is_clean = core.rows.changes() == 0
+                && core.space.lock().is_clean()
+                && core.rows.changes_for_tables() <= core.changes_max();
             core.rows.number() - u64::from(is_clean)
         };
         self.commit_up_to(waiter, target)
@@ -98,7 +101,7 @@ impl Shared {
         let result = result.and_then(|units| Ok(sealed.commit_with(units)?));
         let result = result.map(|committed| self.lock().rows.settled(committed));
         // No other thread commits concurrently.
-        let result = result.and_then(|()| self.shrink_store());
+        let result = result.and_then(|()| self.shrink_store().map(drop));
         let mut core = self.lock();
         core.is_committing = false;
         core.room.wake_all(|what| what == WaitsFor::Commit);

@@ -39,7 +39,7 @@ use crate::store::{Reader, Rows};
 use crate::waiter::{Bell, Wait, Waiters};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use zonal_core::{Nanos, RequestError, Sector, ZoneIndex};
 use zonal_io::buffer::{BufferPool, IoBuf};
@@ -73,7 +73,7 @@ pub struct MountOptions {
     pub low_space_percent: u8,
     /// Group data by the expected lifetimes of files.
     pub lifetimes: bool,
-    /// Bytes of metadata cached by the database.
+    /// Bytes of metadata in memory.
     pub cache_bytes: usize,
     /// Size in bytes of the cache of data checksums. A read that finds the checksums of its unit
     /// there reads only data. 1 GiB in units of 1 MiB has 1.2 MB of checksums. 0 disables the
@@ -98,7 +98,7 @@ zonal_core::setters! {
     with_low_space_percent low_space_percent: u8;
     /// Group data by the expected lifetimes of files.
     with_lifetimes lifetimes: bool;
-    /// Bytes of metadata cached by the database.
+    /// Bytes of metadata in memory.
     with_cache_bytes cache_bytes: usize;
     /// Size in bytes of the cache of data checksums; 0 disables it.
     with_sums_bytes sums_bytes: usize;
@@ -140,8 +140,6 @@ pub(super) struct Shared {
     pub(super) unit_sums: UnitSums,
     pub(super) begun: Arc<Beginnings>,
     pub(super) last_batch: Mutex<LastBatch>,
-    /// True while the store is being compacted. Reads of rows wait.
-    pub(super) is_compacting: AtomicBool,
     /// Number of compactions of the store, failed ones included.
     pub(super) compactions: AtomicU64,
     /// True if the device keeps data.

@@ -24,7 +24,8 @@ impl Shared {
             if self.lock().rows.is_sparse() {
                 self.compact_for_space(waiter)?;
             }
-            if self.compactions.load(Ordering::Acquire) == compactions {
+            let has_shrunk = self.shrink_store_alone(waiter)?;
+            if self.compactions.load(Ordering::Acquire) == compactions && !has_shrunk {
                 return result;
             }
         }

@@ -144,7 +144,7 @@ pub enum FsError {
     /// The drive failed a command other than a read or write of data.
     #[error("the drive: {0}")]
     Drive(#[from] RequestError),
-    /// Error of the database.
+    /// Error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
     /// A row is damaged.

@@ -313,12 +313,12 @@ pub(crate) fn held(rows: &impl View, ino: u64, place: &Mapped) -> Result<Vec<Map
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::backend::Memory;
     use proptest::prelude::*;
-    use redb::backends::InMemoryBackend;
     use std::collections::BTreeMap;
 
     fn rows() -> Rows {
-        Rows::open(InMemoryBackend::new(), 1 << 20).unwrap()
+        Rows::open(Memory::new(), 1 << 20).unwrap()
     }
 
     fn unit(zone: u32, unit: u32, blocks: u32) -> Extent {

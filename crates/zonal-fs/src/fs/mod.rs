@@ -69,11 +69,12 @@ pub use xattr::{ATTRIBUTE_MAX, SetXattr};
 pub use crate::format::SIZE_MAX;
 use crate::format::{Attributes, Entry, Position, Superblock};
 use crate::make::{self, MakeError, MakeOptions};
-use crate::store::{Compacted, Rows};
+use crate::store::Rows;
 use crate::waiter::{Wait, Waiters};
 use core::Shared;
 use mount::Purpose;
 use room::Touched;
+use segments::Compacted;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use zonal_core::ZoneIndex;
@@ -91,10 +92,10 @@ use zonal_io::volume::Volume;
 pub struct FileSystem(Arc<Shared>);
 
 impl FileSystem {
-    /// Writes the rows of a new file system to an empty database.
+    /// Writes the rows of a new file system to an empty store.
     ///
     /// # Errors
-    /// Errors of the database.
+    /// Errors of the store.
     #[cfg_attr(not(feature = "insides"), doc(hidden))]
     pub fn make(rows: &mut Rows, superblock: &Superblock, waiter: &dyn Wait) -> Result<(), FsError> {
         mount::make(rows, superblock, waiter.wall())
@@ -737,7 +738,7 @@ impl FileSystem {
     /// rows of all files.
     ///
     /// # Errors
-    /// Errors of the database.
+    /// Errors of the store.
     pub fn files(&self) -> Result<FileCounts, FsError> {
         self.0.files()
     }
@@ -793,7 +794,7 @@ impl FileSystem {
     }
 }
 
-/// Maximum number of metadata pages compacted in the background, while calls wait for some tenths
+/// Maximum number of metadata pages compacted in the background, while commits wait for some tenths
 /// of a second. Larger metadata is compacted at unmount, and before a write fails for lack of
 /// space.
 const COMPACTED_MAX: u64 = 8192;

@@ -45,7 +45,7 @@ use crate::waiter::Wait;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 use zonal_core::{ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::BufferPool;
@@ -259,7 +259,6 @@ pub(super) fn open(
         unit_sums,
         begun,
         last_batch: Mutex::default(),
-        is_compacting: AtomicBool::default(),
         compactions: AtomicU64::default(),
         keeps_data,
         reader,
@@ -279,7 +278,6 @@ pub(super) fn open(
         destroyed => destroyed?,
     }
     core.rows.publish();
-    core.rows.let_go();
     Ok(shared)
 }
 

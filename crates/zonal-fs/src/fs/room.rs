@@ -1,12 +1,11 @@
 //! Admission of changes by the space for metadata.
 //!
-//! A database that runs out of space stops accepting changes, and with it the file system. So
+//! A store that runs out of space stops accepting changes, and with it the file system. So
 //! callers that add rows are refused earlier, while there is still space to remove rows, for copies
 //! by garbage collection, and for units in flight.
 //!
 //! # When space seems to be exhausted
-//! If rows were removed, pages in use are counted, which takes a commit; such pages become free two
-//! commits later. If that is not enough, the store takes another segment, as long as files can do
+//! If rows were removed, all tables of rows are merged. If that is not enough, the store takes another segment, as long as files can do
 //! without it. Failing that, zones are collected, because rows describe the data written to a zone
 //! until it is reset. If this fails, too, there is no space, and further callers are refused at
 //! once, until something changes.
@@ -14,6 +13,7 @@
 use super::core::{Core, Shared};
 use super::create::GRANTED_CHANGES_MAX;
 use super::error::FsError;
+use super::segments::READS_MAX;
 use super::waiting::WaitsFor;
 use crate::store::Fill;
 use crate::waiter::Wait;
@@ -30,9 +30,6 @@ pub(super) enum Touched {
 /// Row changes of a completed piece of a unit: its extent, the rest of an extent that it splits,
 /// its run, and its file.
 const CHANGES_OF_PIECE: usize = 4;
-
-/// Number of commits after which pages left by rows are free.
-const COMMITS: u32 = 3;
 
 /// Number of zones collected for a caller before it is refused.
 const VICTIMS: u32 = 4;
@@ -70,12 +67,16 @@ impl Shared {
 
     /// Tries to find space for rows when it seems to be exhausted.
     fn find_room_for_rows(&self, waiter: &dyn Wait) -> Result<(), FsError> {
+        self.reclaim_rows(waiter);
+        if self.lock().rows.gauge().has_room() {
+            return Ok(());
+        }
         let (is_stale, has_freed) = {
             let core = self.lock();
             let gauge = core.rows.gauge();
             (gauge.is_stale(), gauge.has_freed())
         };
-        if has_freed && is_stale && self.count(waiter)? {
+        if has_freed && is_stale && self.merge_all(waiter)? {
             return Ok(());
         }
         // By a quarter: a store that stays nearly full allows few uncommitted changes and commits
@@ -95,7 +96,8 @@ impl Shared {
             return self.lock().check_room();
         }
         for _ in 0..=VICTIMS {
-            if self.count(waiter)? {
+            let is_stale = self.lock().rows.gauge().is_stale();
+            if is_stale && self.merge_all(waiter)? {
                 return Ok(());
             }
             if !self.collect_one(waiter)? {
@@ -107,20 +109,25 @@ impl Shared {
         core.check_room()
     }
 
-    /// Counts pages in use, until removed ones no longer count. Returns true if there is space.
-    fn count(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
-        for _ in 0..COMMITS {
-            let number = {
-                let mut core = self.lock();
-                core.rows.count_pages();
-                core.rows.number()
-            };
-            self.commit_up_to(waiter, number)?;
-            if self.lock().rows.gauge().has_room() {
-                return Ok(true);
-            }
+    /// Merges all tables of rows, so that removed rows take no space. Returns true if there is space.
+    fn merge_all(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
+        let number = {
+            let mut core = self.lock();
+            core.rows.squeeze();
+            core.rows.number()
+        };
+        self.commit_up_to(waiter, number)?;
+        self.reclaim_rows(waiter);
+        Ok(self.lock().rows.gauge().has_room())
+    }
+
+    /// Waits until the pages of earlier tables are free, which other threads may read.
+    fn reclaim_rows(&self, waiter: &dyn Wait) {
+        let begin = waiter.now();
+        while !self.lock().rows.reclaim() && waiter.now().0 - begin.0 <= READS_MAX.0 {
+            waiter.wait(self.drive.volume());
         }
-        Ok(false)
+        waiter.done();
     }
 }
 
@@ -129,10 +136,9 @@ impl Core {
     /// be no obstacle to everything that they can be granted. Each thread that asks checks this,
     /// because its own change may use up the space.
     fn obstacle(&self, touched: Touched) -> Option<Obstacle> {
-        let gauge = self.rows.gauge();
-        let max = gauge.changes_max(self.space.lock().blocks_to_lend());
+        let (gauge, max) = (self.rows.gauge(), self.changes_max());
         let in_flight = self.units.lock().pieces() * CHANGES_OF_PIECE;
-        let waiting = self.rows.changes_of_database().max(in_flight);
+        let waiting = self.rows.changes_for_tables().max(in_flight);
         let has_plenty =
             waiting + GRANTED_CHANGES_MAX <= max && gauge.has_room_for(GRANTED_CHANGES_MAX as u64);
         match touched {
@@ -143,10 +149,15 @@ impl Core {
         if in_flight > max {
             return Some(Obstacle::Units);
         }
-        if self.rows.changes_of_database() > max {
+        if self.rows.changes_for_tables() > max {
             return Some(Obstacle::Changes);
         }
         (touched == Touched::Added && !gauge.has_room()).then_some(Obstacle::Full)
+    }
+
+    /// Maximum number of changes that may wait for a commit of tables.
+    pub(super) fn changes_max(&self) -> usize {
+        self.rows.gauge().changes_max(self.space.lock().blocks_to_lend())
     }
 
     fn check_room(&self) -> Result<(), FsError> {

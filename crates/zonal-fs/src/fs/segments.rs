@@ -11,8 +11,8 @@ use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::space::Reservation;
 use crate::space::cost::Need;
-use crate::store::backend::log::{Log, ZoneSource};
-use crate::store::{Compacted, Sealed, StoreError};
+use crate::store::backend::log::{Log, ZoneNeed, ZoneSource};
+use crate::store::{Sealed, StoreError};
 use crate::waiter::Wait;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -25,21 +25,27 @@ const TRIES_MAX: u32 = 16;
 struct FreeZones(Weak<Shared>);
 
 impl ZoneSource for FreeZones {
-    fn take(&self, _drive: &Drive, _waiter: &dyn Wait, _taken: &[ZoneIndex]) -> Option<ZoneIndex> {
-        let shared = self.0.upgrade()?;
-        // A thread that waits for the rows may hold the lock of the space.
-        if shared.is_compacting.load(Ordering::Acquire) {
-            return None;
-        }
-        shared.space.lock().lend_at_once()
+    fn take(&self, _: &Drive, _: &dyn Wait, _taken: &[ZoneIndex], need: ZoneNeed) -> Option<ZoneIndex> {
+        self.0.upgrade()?.space.lock().lend_at_once(need == ZoneNeed::Last)
     }
+}
+
+/// Result of a compaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Compacted {
+    /// All tables of rows were merged.
+    Done,
+    /// Another thread commits, or reads earlier tables, which keep their room.
+    Busy,
+    /// Few rows were removed.
+    Needless,
 }
 
 /// Time without a batch after which the last one is recorded in the superblock.
 const IDLE: Nanos = Nanos(1_000_000_000);
 
 /// Maximum wait for reads and commits of other threads.
-const READS_MAX: Nanos = Nanos(2_000_000_000);
+pub(super) const READS_MAX: Nanos = Nanos(2_000_000_000);
 
 /// Last batch seen by a background step.
 #[derive(Debug, Default)]
@@ -119,21 +125,38 @@ impl Shared {
         Ok(None)
     }
 
-    /// Takes back the zones that the store does not need.
-    pub(super) fn shrink_store(&self) -> Result<(), FsError> {
+    /// Like [`Shared::shrink_store`], when no other thread commits.
+    pub(super) fn shrink_store_alone(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
+        drop(self.lock_when(waiter, WaitsFor::Commit, |core| {
+            core.check_writable()?;
+            Ok(!std::mem::replace(&mut core.is_committing, true))
+        })?);
+        let result = self.shrink_store();
+        let mut core = self.lock();
+        core.is_committing = false;
+        core.room.wake_all(|what| what == WaitsFor::Commit);
+        result
+    }
+
+    /// Takes back the zones that the store does not need. Returns true if there were some. No other
+    /// thread may commit meanwhile: a commit may be about to use such a zone.
+    pub(super) fn shrink_store(&self) -> Result<bool, FsError> {
         let backend = self.backend();
-        let Some(log) = backend.log() else { return Ok(()) };
+        let Some(log) = backend.log() else { return Ok(false) };
+        let mut has_shrunk = false;
         while let Some(zone) = log.give_back().map_err(StoreError::from)? {
             let capacity = (self.superblock.capacity_sectors / u64::from(BLOCK_SECTORS)) as u32;
             let mut core = self.lock();
             self.space.lock().take_back(zone, capacity)?;
             core.rows.look_at_room();
+            core.gc_has_no_space = false;
+            has_shrunk = true;
         }
-        Ok(())
+        Ok(has_shrunk)
     }
 
     /// Compacts a store of at most `pages_max` pages if most of its rows were removed, and takes
-    /// back unneeded zones. Readers of rows wait meanwhile.
+    /// back unneeded zones.
     ///
     /// # Errors
     /// [`FsError::ReadOnly`], and the store's if it can no longer be read.
@@ -143,7 +166,7 @@ impl Shared {
             core.check_writable()?;
             let pages = core.rows.gauge().fill().map_or(0, |fill| fill.pages);
             if pages > pages_max || !core.rows.is_sparse() {
-                return Ok(Compacted::Failed);
+                return Ok(Compacted::Needless);
             }
             if core.is_committing {
                 return Ok(Compacted::Busy);
@@ -152,12 +175,10 @@ impl Shared {
             core.is_committing = true;
             core.rows.compactor()
         };
-        self.is_compacting.store(true, Ordering::Release);
-        let result = compactor.run().map_err(FsError::from);
-        self.is_compacting.store(false, Ordering::Release);
-        let result = match result {
-            Ok(Compacted::Done) => self.shrink_store().map(|()| Compacted::Done),
-            result => result,
+        let result = match compactor.run().map_err(FsError::from) {
+            Ok(true) => self.shrink_store().map(|_| Compacted::Done),
+            Ok(false) => Ok(Compacted::Busy),
+            Err(error) => Err(error),
         };
         let mut core = self.lock();
         if !matches!(result, Ok(Compacted::Busy)) {
@@ -238,7 +259,7 @@ impl Drop for Shared {
             return;
         }
         // A failure leaves the durable state unchanged, and is found by the next mount.
-        if rows.compactor().run().is_ok_and(|compacted| compacted == Compacted::Done) {
+        if rows.compactor().run().is_ok() {
             let backend = rows.backend().clone();
             while backend.log().is_some_and(|log| log.give_back().is_ok_and(|zone| zone.is_some())) {}
         }

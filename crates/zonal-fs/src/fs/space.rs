@@ -419,8 +419,9 @@ impl Space {
     }
 
     /// Lends the lowest free zone to the store without a reservation.
-    pub(super) fn lend_at_once(&mut self) -> Option<ZoneIndex> {
-        if self.book.count(ZoneState::Free) <= FREE_MIN || !self.can_lend() {
+    pub(super) fn lend_at_once(&mut self, is_last: bool) -> Option<ZoneIndex> {
+        // With fewer zones for data the file system could not be opened again.
+        if !self.can_lend() || !is_last && self.book.count(ZoneState::Free) <= FREE_MIN {
             return None;
         }
         let zone = self.book.lowest_free()?;

@@ -10,10 +10,7 @@ use super::names::NAME_MAX;
 use crate::format::key;
 
 /// Maximum length of the value of an extended attribute, in bytes. With the longest name it fits in
-/// a page of the database.
-///
-/// Longer rows would need several contiguous pages. If the space for metadata is nearly full and
-/// fragmented, a commit might find none in spite of free space, which no page count could predict.
+/// a page of metadata, so that a table of it fits in the smallest segments.
 pub const ATTRIBUTE_MAX: usize = 3800;
 
 /// Condition for setting an extended attribute.

@@ -116,7 +116,7 @@ struct Snapshot {
 /// Checks a file system that is not mounted, and returns the findings in order.
 ///
 /// # Errors
-/// If the database or the drive cannot be read at all.
+/// If the store or the drive cannot be read at all.
 pub fn check(
     rows: &Rows,
     superblock: &Superblock,

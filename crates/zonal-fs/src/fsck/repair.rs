@@ -21,7 +21,7 @@ pub(crate) const FOUND: &[u8] = b"lost+found";
 /// reading it is an error until the blocks are rewritten.
 ///
 /// # Errors
-/// Those of the database. Nothing was changed then.
+/// Those of the store. Nothing was changed then.
 pub fn repair(rows: &mut Rows, findings: &[Finding]) -> Result<(), FsError> {
     for finding in findings {
         repair_one(rows, finding)?;

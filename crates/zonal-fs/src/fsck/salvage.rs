@@ -1,6 +1,6 @@
 //! Salvage of metadata with some lost pages.
 //!
-//! All readable rows are copied into a database in memory. Lost rows are restored if other rows
+//! All readable rows are copied into a store in memory. Lost rows are restored if other rows
 //! determine them. Reading any other lost row is an error. The caller checks and repairs the rows
 //! there. Then [`Salvaged::put_back`] writes them over the damaged ones in one batch. A power cut
 //! at any time leaves either the old metadata or the new.
@@ -15,10 +15,11 @@
 //! Other names of a file, extended attributes and targets of symbolic links are stored only once
 //! and cannot be restored.
 
-use super::repair::{directory, end_of_last, restore_file};
+use super::repair::{directory, restore_file};
 use crate::BLOCK_BYTES;
 use crate::drive::Drive;
 use crate::format::{Attributes, Entry, Extent, FileKind, Position, key};
+use crate::fs::files::{FILES, FILES_AS_OF};
 use crate::fs::map::EXTENT_BLOCKS_MAX;
 use crate::fs::names::name_at;
 use crate::fs::{FsError, ROOT};
@@ -27,7 +28,6 @@ use crate::store::backend::{Backend, Memory};
 use crate::store::{Gap, Rows, StoreError, salvage as salvage_rows};
 use crate::superblocks;
 use crate::waiter::Waiters;
-use redb::StorageBackend;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -35,10 +35,13 @@ use std::sync::Arc;
 /// Number of rows committed to the copy at a time.
 const CHANGES_MAX: usize = 50_000;
 
+/// Global rows that a file system cannot be opened without, or that would be wrong if they were outdated.
+const COUNTERS: [&str; 5] = ["ino", "sequence", "superblock", FILES, FILES_AS_OF];
+
 /// Bytes of the copy written at a time.
 const CHUNK: usize = 1 << 20;
 
-/// Cache of the database in memory, in bytes.
+/// Cache of the store in memory, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
 
 /// Salvaged rows, in memory.
@@ -46,6 +49,8 @@ const CACHE_BYTES: usize = 16 << 20;
 pub struct Salvaged {
     /// Storage of the rows.
     memory: Memory,
+    /// Number of the last batch of logged rows in the damaged store.
+    last_rows: u64,
     /// Losses, sorted.
     pub losses: Vec<Loss>,
 }
@@ -107,26 +112,30 @@ pub fn salvage(drive: &Arc<Drive>, waiters: &Waiters, beside: Option<Beside>) ->
     let store = make::open_store_read_only(drive, waiters, beside, &found)?;
     let memory = Memory::new();
     let mut rows = Rows::open(memory.clone(), CACHE_BYTES)?;
-    rows.cover(store.log().map_or(0, |log| log.last_rows()));
-    let gaps = salvage_rows(store, |(key, value)| {
+    let last_rows = store.last_rows();
+    let gaps = salvage_rows(store, &key::KINDS, |(key, value)| {
         rows.put(key, value);
         commit_if_large(&mut rows)
     })?;
-    let of_the_whole = key::counter("");
-    if gaps.iter().any(|gap| gap.kind == of_the_whole[0]) {
+    for key in COUNTERS.map(key::counter) {
+        // A row that was read is newer than one that was lost.
+        let is_lost = gaps.iter().any(|gap| gap.may_hold(&key)) && rows.get(&key)?.is_none();
+        if !is_lost {
+            continue;
+        }
         return Err(FsError::Invalid("the global rows of the file system are lost").into());
     }
     let losses = complete(&mut rows, &gaps, waiters().wall())?;
     commit(&mut rows)?;
     drop(rows);
-    Ok(Salvaged { memory, losses })
+    Ok(Salvaged { memory, last_rows, losses })
 }
 
 impl Salvaged {
     /// Opens the rows for checks and repairs. They have to be closed before they are opened again.
     ///
     /// # Errors
-    /// Those of the database.
+    /// Those of the store.
     pub fn rows(&self) -> Result<Rows, MakeError> {
         Ok(Rows::open(self.memory.clone(), CACHE_BYTES)?)
     }
@@ -143,17 +152,34 @@ impl Salvaged {
     ) -> Result<(), MakeError> {
         let found = superblocks::find(drive, &*waiters())?;
         let store = make::open_store(drive, waiters, beside, &found)?;
-        self.copy_to(&store).map_err(|error| StoreError::from(redb::StorageError::from(error)).into())
+        let store = Arc::new(store);
+        // The log forgets pages that are not in use, which take room until then.
+        let _ = Rows::open(store.clone(), CACHE_BYTES);
+        Ok(self.copy_to(&*store)?)
     }
 
-    fn copy_to(&self, store: &impl StorageBackend) -> std::io::Result<()> {
-        let len = self.memory.len()?;
+    /// Copies all rows as tables, to which no rows in the log of the damaged store are applied.
+    fn copy_to(&self, store: &impl Backend) -> Result<(), StoreError> {
+        let memory = Memory::new();
+        let mut copy = Rows::open(memory.clone(), CACHE_BYTES)?;
+        copy.cover(self.last_rows);
+        let mut result = Ok(());
+        Rows::open(self.memory.clone(), CACHE_BYTES)?.scan(&[], &[u8::MAX], |key, value| {
+            copy.put(key.to_vec(), value.to_vec());
+            result = commit_if_large(&mut copy);
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        result?;
+        copy.squeeze();
+        commit(&mut copy)?;
+        drop(copy);
+        let len = memory.len()?;
         store.set_len(0)?;
         store.set_len(len)?;
         let mut bytes = vec![0; CHUNK];
         for at in (0..len).step_by(CHUNK) {
             let bytes = &mut bytes[..CHUNK.min((len - at) as usize)];
-            self.memory.read(at, bytes)?;
+            memory.read(at, bytes)?;
             // Pages that were never written are zeroes and take no space.
             let mut page_at = at;
             for page in bytes.chunks(BLOCK_BYTES as usize) {
@@ -163,7 +189,7 @@ impl Salvaged {
                 page_at += page.len() as u64;
             }
         }
-        store.sync_data()
+        Ok(store.sync_data()?)
     }
 }
 
@@ -216,7 +242,7 @@ impl Lost<'_> {
         ];
         let (_, what) = what.into_iter().find(|(key, _)| key[0] == gap.kind)?;
         let number = |key: &Option<Vec<u8>>, other| key.as_ref().map_or(other, |key| key::parts(key).0);
-        Some(Loss::Rows { what, first: number(&gap.after, 0), last: number(&gap.before, u64::MAX) })
+        Some(Loss::Rows { what, first: number(&gap.from, 0), last: number(&gap.before, u64::MAX) })
     }
 }
 
@@ -360,7 +386,7 @@ fn note_lost_extents(rows: &mut Rows, lost: &Lost<'_>, found: &BTreeSet<u64>) ->
     })?;
     for (ino, blocks) in files {
         for gap in lost.of_kind(&key::all_extents().0) {
-            if let Some(Range { start, end }) = holes(rows, ino, blocks, gap)? {
+            for Range { start, end } in holes(rows, ino, blocks, gap)? {
                 for block in (start..end).step_by(EXTENT_BLOCKS_MAX as usize) {
                     let blocks = (end - block).min(EXTENT_BLOCKS_MAX.into()) as u32;
                     rows.put(key::extent(ino, block), Extent::lost(blocks).encode());
@@ -373,28 +399,57 @@ fn note_lost_extents(rows: &mut Rows, lost: &Lost<'_>, found: &BTreeSet<u64>) ->
     Ok(losses)
 }
 
-/// Blocks of a file of `blocks` blocks with extents that may have been in `gap`.
-fn holes(rows: &Rows, ino: u64, blocks: u64, gap: &Gap) -> Result<Option<Range<u64>>, FsError> {
-    let place = |key: &Option<Vec<u8>>| key.as_deref().map(key::extent_parts);
-    let start = match place(&gap.after) {
-        Some((of, _)) if of > ino => return Ok(None),
-        Some((of, block)) if of == ino => end_of_last(rows, ino, block)?,
+/// Length of the key of an extent.
+const EXTENT_KEY_BYTES: usize = 17;
+
+/// Maximum number of blocks of a hole for which each is looked up in the filter of a gap.
+const BLOCKS_LOOKED_UP: u64 = 1 << 16;
+
+/// Blocks of a file of `blocks` blocks without extents, the extents of which may have been in `gap`.
+fn holes(rows: &Rows, ino: u64, blocks: u64, gap: &Gap) -> Result<Vec<Range<u64>>, FsError> {
+    // A gap may begin or end after the key of an extent: then the key has one byte more.
+    let place = |key: &Option<Vec<u8>>| {
+        let (key, rest) = key.as_deref()?.split_at_checked(EXTENT_KEY_BYTES)?;
+        let (ino, block) = key::extent_parts(key);
+        Some((ino, block, !rest.is_empty()))
+    };
+    let start = match place(&gap.from) {
+        Some((of, ..)) if of > ino => return Ok(Vec::new()),
+        Some((of, block, is_after)) if of == ino => block + u64::from(is_after),
         _ => 0,
     };
-    let end = match place(&gap.before) {
-        Some((of, _)) if of < ino => return Ok(None),
-        Some((of, block)) if of == ino => block.min(blocks),
-        _ => blocks,
+    // Lost extents begin before the first of these blocks. They may end after it, where an extent was deleted.
+    let (starts_end, end) = match place(&gap.before) {
+        Some((of, ..)) if of < ino => return Ok(Vec::new()),
+        Some((of, block, is_after)) if of == ino => (block + u64::from(is_after), blocks),
+        _ => (blocks, blocks),
     };
-    Ok((start < end).then_some(start..end))
+    let extents = all_of(rows, (key::extent(ino, 0), key::extent(ino + 1, 0)), |key, value| {
+        let block = key::extent_parts(key).1;
+        Some(block..block + u64::from(Extent::decode(key, value).ok()?.blocks))
+    })?;
+    let (mut holes, mut next) = (Vec::new(), start);
+    for there in extents.into_iter().chain(std::iter::once(end..end)) {
+        let hole = next..there.start.min(end);
+        // The first extent that is lost may begin later in the hole.
+        let mut starts = hole.start..hole.end.min(starts_end);
+        let is_long = starts.end.saturating_sub(starts.start) > BLOCKS_LOOKED_UP;
+        let first = starts
+            .by_ref()
+            .take(BLOCKS_LOOKED_UP as usize)
+            .find(|block| gap.may_hold(&key::extent(ino, *block)));
+        holes.extend(first.or(is_long.then_some(hole.start)).map(|first| first..hole.end));
+        next = next.max(there.end);
+    }
+    Ok(holes)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn gap(kind: u8, after: Option<Vec<u8>>, before: Option<Vec<u8>>) -> Gap {
-        Gap { kind, after, before }
+    fn gap(kind: u8, from: Option<Vec<u8>>, before: Option<Vec<u8>>) -> Gap {
+        Gap::new(kind, from, before)
     }
 
     /// Lost blocks of a file according to its extents.
@@ -405,6 +460,26 @@ mod tests {
             Some(block..block + u64::from(extent.blocks))
         });
         extents.unwrap()
+    }
+
+    #[test]
+    fn lost_last_extent_of_a_gap_reaches_to_the_next_extent() {
+        let mut rows = Rows::open(Memory::new(), 1 << 20).unwrap();
+        for block in [0, 50] {
+            let extent = Extent { zone: 9, unit: 0, unit_blocks: 100, skip: 0, blocks: 10 };
+            rows.put(key::extent(5, block), extent.encode());
+        }
+        let after = |block| [key::extent(5, block), vec![0]].concat();
+        let hole = |from, before| {
+            let holes = holes(&rows, 5, 100, &gap(b'E', Some(from), Some(before))).unwrap();
+            assert_eq!(holes.len(), 1);
+            holes[0].clone()
+        };
+        // The extent at block 20 is lost, and was the last of its table.
+        assert_eq!(hole(key::extent(5, 20), after(20)), 20..50);
+        assert_eq!(hole(after(20), key::extent(5, 50)), 21..50);
+        assert_eq!(hole(key::extent(5, 60), after(60)), 60..100);
+        assert_eq!(hole(key::extent(5, 0), key::extent(5, 50)), 10..50);
     }
 
     #[test]

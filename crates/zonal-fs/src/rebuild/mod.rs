@@ -2,7 +2,7 @@
 //!
 //! A rebuild reads the data zones from header to header, and never writes them. For each block of a
 //! file, the newest data wins; the newest header that names a file determines its size and path.
-//! Everything is read before anything is written. Then an empty database replaces the old metadata
+//! Everything is read before anything is written. Then an empty store replaces the old metadata
 //! and gets all rows. The rows that make it a valid file system are written last, in one commit.
 //! After a power cut, either the file system is complete, or its metadata do not open and the
 //! rebuild can be repeated.

@@ -1,4 +1,4 @@
-//! Writes the results as rows of an empty database.
+//! Writes the results as rows of an empty store.
 
 use super::overlay;
 use super::tree::{Tree, UnlinkedFile};
@@ -26,7 +26,7 @@ const CHANGES_MAX: usize = 50_000;
 /// Suffix of a file beside the drive until it is complete.
 const UNFINISHED: &str = ".rebuild";
 
-/// Creates an empty database in place of the metadata, and writes all rows to it.
+/// Creates an empty store in place of the metadata, and writes all rows to it.
 pub(super) fn write(
     drive: &Arc<Drive>,
     waiters: &Waiters,
@@ -115,7 +115,7 @@ impl Writer {
         Ok(tree)
     }
 
-    /// Writes the rows that make the database a valid file system.
+    /// Writes the rows that make the store a valid file system.
     fn last(&mut self, tree: &Tree, number: u64, superblock: &Superblock) -> Result<(), FsError> {
         self.commit()?;
         self.rows.put(key::counter("ino"), tree.next().to_le_bytes().to_vec());

@@ -1,6 +1,6 @@
 //! Extents of files, kept in memory beside the rows.
 //!
-//! A search in the database takes longer than a block takes from many a drive, and a file that is read or overwritten at random would pay for
+//! A search in the tables takes longer than a block takes from many a drive, and a file that is read or overwritten at random would pay for
 //! it with each block. So what was looked up stays, and follows each change of the rows that is published.
 //!
 //! # Why they are right

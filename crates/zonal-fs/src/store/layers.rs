@@ -1,27 +1,27 @@
-//! Layers of rows that all threads read: the database, rows that are only in the log, a layer that a commit writes, and the layer of
+//! Layers of rows that all threads read: tables, rows that are only in the log, a layer that a commit writes, and the layer of
 //! later changes.
 //!
 //! # No lock while the drive works
-//! A lock guards the layers, which are in memory. A reader that does not find a key there takes the database's view along, leaves
+//! A lock guards the layers, which are in memory. A reader that does not find a key there takes a view of the tables along, leaves
 //! the lock, and reads. The view is one commit, and stays that. What the reader finds was the row's value when it had the lock.
 //!
-//! A range is read in pieces. The reader reads some rows of the database without the lock, and then takes the lock to look at the
+//! A range is read in pieces. The reader reads some rows of tables without the lock, and then takes the lock to look at the
 //! layers. If a commit has replaced the view meanwhile, the piece is read again.
 //!
 //! # Parts
 //! Threads that change different files do not wait for each other: the rows of a file are in one of some parts, each with layers and a
 //! lock of its own. A change of several files is shown with the locks of all their parts, and a range that is of more than a file is
-//! read with the locks of all parts, so that a call still sees a change whole. All parts have the same view of the database.
+//! read with the locks of all parts, so that a call still sees a change whole. All parts have the same view of the tables.
 
 use super::backend::Backend;
-use super::backend::log::Log;
+use super::backend::log;
 use super::draft::{self, Change, Draft, Key, Layer, Totals, within};
 use super::extents::{Found, KeptExtents};
 use super::gauge::bytes_of;
+use super::levels::Bounds;
 use super::locked::{InOrder, Rank};
-use super::rows::{Row, StoreError, damaged};
-use super::site::{Compacted, Site};
-use super::tables::{Bounds, Tables};
+use super::rows::{Row, StoreError};
+use super::tables::{Place, Tables, Writing, damaged};
 use crate::format::{Extent, key};
 use crate::spread;
 use crossbeam_utils::CachePadded;
@@ -32,8 +32,6 @@ use quick_cache::sync::Cache;
 use smallvec::SmallVec;
 use std::ops::{Bound, ControlFlow, Range};
 use std::sync::{Arc, PoisonError, Weak};
-use std::thread;
-use std::time::Duration;
 
 /// A layer without changes.
 static NOTHING: Layer = Layer::new();
@@ -50,7 +48,7 @@ const CHANGES_LOGGED_MAX: usize = 2000;
 /// Rows of a later piece at most.
 const PIECE_MAX: usize = 256;
 
-/// Rows of the database that were read, or that it has none of that key. Those of a sealed layer leave it before the layer is dropped,
+/// Rows of tables that were read, or that they have none of that key. Those of a sealed layer leave it before the layer is dropped,
 /// and none comes that a layer knows: it is right wherever a reader looks into it.
 type RowCache = Cache<Vec<u8>, Option<Arc<[u8]>>, Bytes>;
 
@@ -69,7 +67,7 @@ impl Weighter<Vec<u8>, Option<Arc<[u8]>>> for Bytes {
 
 /// See the module.
 pub(super) struct Layers {
-    pub(super) site: Site,
+    place: Arc<Place>,
     /// Readers are many, on all processors.
     parts: [CachePadded<ShardedLock<Part>>; PARTS],
     counts: Mutex<Counts>,
@@ -82,7 +80,7 @@ pub(super) struct Layers {
 /// The layers of a part of the rows, the newest last.
 struct Part {
     base: Arc<Tables>,
-    /// Changes in the log that are not in the database.
+    /// Changes in the log that are in no table.
     logged: Layer,
     sealed: Option<Arc<Layer>>,
     top: Layer,
@@ -101,7 +99,7 @@ struct Counts {
 /// Sealed layers, one for each part of the rows.
 pub(super) struct SealedLayers {
     pub(super) layers: Vec<Arc<Layer>>,
-    /// Number of the last batch of rows that they include, for a commit of the database; `None` for a commit to the log.
+    /// Number of the last batch of rows that they include, for a commit of tables; `None` for a commit to the log.
     pub(super) covers: Option<u64>,
     pub(super) totals: Totals,
 }
@@ -122,30 +120,25 @@ fn parts_of(from: &[u8], end: &[u8]) -> Range<usize> {
     }
 }
 
-/// Drops a view and returns its number. A reader does that before it waits for a lock, because a compaction holds the locks and waits for
-/// views.
+/// Drops a view and returns its number. A reader does that before it waits for a lock, because commits wait for views.
 fn let_go(view: Arc<Tables>) -> u64 {
     view.number
 }
 
 impl Layers {
-    pub(super) fn of(site: Site) -> Result<Layers, StoreError> {
-        let base = Arc::new(site.tables()?);
+    pub(super) fn of(tables: Tables) -> Result<Layers, StoreError> {
+        let (place, base) = (tables.place().clone(), Arc::new(tables));
         let (mut logged, mut counts): ([Layer; PARTS], _) = (Default::default(), Counts::default());
-        for rows in site.rows_since(base.covered)? {
-            for (key, change) in
-                draft::parse(&rows).ok_or_else(|| damaged("the rows in its log are damaged"))?
-            {
-                counts.totals.tally.put(bytes_of(&key, change.value.as_deref().unwrap_or_default()));
-                draft::merge(&mut logged[part_of(&key)], [(key, change)]);
-            }
-        }
+        logged_rows(&base, |key, change| {
+            counts.totals.tally.put(bytes_of(&key, change.value.as_deref().unwrap_or_default()));
+            draft::merge(&mut logged[part_of(&key)], [(key, change)]);
+        })?;
         counts.logged = logged.iter().map(Layer::len).sum();
         let part = |logged| Part { base: base.clone(), logged, sealed: None, top: Layer::new() };
         let parts = logged.map(|logged| CachePadded::new(ShardedLock::new(part(logged))));
-        let (bytes, extents) = (site.row_bytes(), KeptExtents::new(site.extent_bytes()));
+        let (bytes, extents) = (place.row_bytes(), KeptExtents::new(place.extent_bytes()));
         let cache = Cache::with_weighter((bytes / (2 * ROW_BYTES)) as usize, bytes, Bytes);
-        Ok(Layers { site, parts, counts: Mutex::new(counts), cache, extents, replaced: Mutex::default() })
+        Ok(Layers { place, parts, counts: Mutex::new(counts), cache, extents, replaced: Mutex::default() })
     }
 
     // A thread that panics with a lock has changed nothing by halves: maps take whole rows.
@@ -171,21 +164,17 @@ impl Layers {
         InOrder::lock(Rank::Counts, || self.counts.lock())
     }
 
-    /// The database's rows, as of the last commit.
-    fn base(&self, part: usize) -> Arc<Tables> {
-        let base = self.read(part).base.clone();
-        self.sound(base)
+    pub(super) fn place(&self) -> &Arc<Place> {
+        &self.place
     }
 
-    /// A view that was taken; after an error of the database's file a newer one, of the database opened again.
-    fn sound(&self, before: Arc<Tables>) -> Arc<Tables> {
-        let Some(tables) = self.site.return_from_error() else { return before };
-        let (mut parts, tables) = (self.write_all(), Arc::new(tables));
-        // A commit may have given a newer view meanwhile.
-        if Arc::ptr_eq(&parts[0].base, &before) {
-            parts.iter_mut().for_each(|part| part.base = tables.clone());
-        }
-        parts[0].base.clone()
+    /// The tables, as of the last commit.
+    pub(super) fn tables(&self) -> Arc<Tables> {
+        self.base(0)
+    }
+
+    fn base(&self, part: usize) -> Arc<Tables> {
+        self.read(part).base.clone()
     }
 
     /// The value of `key`, under the changes of `draft`.
@@ -204,8 +193,7 @@ impl Layers {
             }
             part.base.clone()
         };
-        let base = self.sound(base);
-        let value = base.get(key).map_err(|error| self.site.note(error))?;
+        let value = base.get(key)?;
         let number = let_go(base);
         let part = self.read(part);
         if part.base.number == number && part.change(key).is_none() {
@@ -258,11 +246,10 @@ impl Layers {
         loop {
             let base = self.base(parts.start);
             let mut below = Vec::new();
-            for row in base.range(bounds).map_err(|error| self.site.note(error))?.take(most) {
-                let (key, value) = row.map_err(|error| self.site.note(error.into()))?;
-                below.push((Key::from_slice(key.value()), value.value().to_vec()));
+            for row in base.range(bounds).take(most) {
+                below.push(row?);
             }
-            // Up to here the database's rows are known.
+            // Up to here the rows of tables are known.
             let known = (below.len() == most).then(|| below[most - 1].0.to_vec());
             let number = let_go(base);
             let parts = self.read_parts(parts.clone());
@@ -302,48 +289,47 @@ impl Layers {
             return Ok(None);
         }
         let parts = parts_of(from, to);
-        let mut to = Bound::Included(to.to_vec());
+        let (mut to, mut has_floor) = (Bound::Included(to.to_vec()), true);
         loop {
             let bounds = (Bound::Included(from), to.as_ref().map(Vec::as_slice));
+            // The tables may have many deletions below a row of the layers, and need not be searched there.
+            let floor =
+                if has_floor { last_of(draft, &self.read_parts(parts.clone()), bounds) } else { None };
             let base = self.base(parts.start);
-            let mut below = base.range(bounds).map_err(|error| self.site.note(error))?.rev();
-            let row = below.next().transpose().map_err(|error| self.site.note(error.into()))?;
-            let row = row.map(|(key, value)| (key.value().to_vec(), value.value().to_vec()));
-            drop(below);
+            let row = base.last((floor.as_deref().map_or(bounds.0, Bound::Excluded), bounds.1))?;
+            let row = row.map(|(key, value)| (key.to_vec(), value));
             let number = let_go(base);
             let base_key = row.as_ref().map(|(key, _)| key.as_slice());
             let parts = self.read_parts(parts.clone());
             if parts[0].base.number != number {
                 continue;
             }
-            let mut layers: SmallVec<[_; 4]> =
-                over(draft, &parts).map(|layer| layer.range::<[u8], _>(bounds).rev().peekable()).collect();
-            let hidden = loop {
-                let of_layers = layers.iter_mut().filter_map(|layer| layer.peek().map(|(key, _)| *key)).max();
-                // A layer hides the row of the database with the same key.
-                let Some(key) = of_layers.filter(|key| base_key.is_none_or(|base| key.as_slice() >= base))
-                else {
-                    return Ok(row);
-                };
-                let mut change = None;
-                for layer in &mut layers {
-                    if let Some((_, of_layer)) = layer.next_if(|(k, _)| *k == key) {
-                        change = change.or(Some(&of_layer.value));
+            let mut layers = descending(draft, &parts, bounds);
+            let found = loop {
+                // A layer hides the row of a table with the same key.
+                let is_above = |key: &Key| base_key.is_none_or(|base| key.as_slice() >= base);
+                match newest(&mut layers, is_above) {
+                    None => break Last::Row(row),
+                    Some((key, Some(value))) => break Last::Row(Some((key.to_vec(), value.clone()))),
+                    Some((key, None)) if base_key == Some(key.as_slice()) => {
+                        break Last::Hidden(key.to_vec());
                     }
-                }
-                if let Some(Some(value)) = change {
-                    return Ok(Some((key.to_vec(), value.clone())));
-                }
-                if base_key == Some(key.as_slice()) {
-                    break key.to_vec();
+                    Some((_, None)) => {}
                 }
             };
             drop(layers);
             drop(parts);
-            if hidden.as_slice() <= from {
-                return Ok(None);
+            match found {
+                // The row of the layers has gone since.
+                Last::Row(row)
+                    if floor.is_some_and(|floor| row.as_ref().is_none_or(|(key, _)| key[..] < *floor)) =>
+                {
+                    has_floor = false;
+                }
+                Last::Row(row) => return Ok(row),
+                Last::Hidden(key) if key.as_slice() <= from => return Ok(None),
+                Last::Hidden(key) => to = Bound::Excluded(key),
             }
-            to = Bound::Excluded(hidden);
         }
     }
 
@@ -361,8 +347,8 @@ impl Layers {
         self.counts().changes
     }
 
-    /// Number of changes of a commit of the database now.
-    pub(super) fn changes_of_database(&self) -> usize {
+    /// Number of changes of a commit of tables now.
+    pub(super) fn changes_for_tables(&self) -> usize {
         let counts = self.counts();
         counts.changes + counts.logged
     }
@@ -397,7 +383,7 @@ impl Layers {
 
     /// Puts new layers on top, and returns those below; `None` while others are sealed. `rows` returns rows that summarize the others; they
     /// are added last. The layers are for the log if they have few changes, at most `logged_max` with those already in the log. Otherwise
-    /// they are for the database, and include the logged changes.
+    /// they are for tables, and include the logged changes.
     pub(super) fn seal(
         &self,
         rows: impl FnOnce(Totals) -> Vec<Row>,
@@ -413,7 +399,7 @@ impl Layers {
             parts[part_of(&key)].add(Key::from_vec(key), Change { value: Some(value), is_new: false });
         }
         let is_few = counts.changes <= CHANGES_LOGGED_MAX && counts.changes + counts.logged <= logged_max;
-        let room = self.site.backend().row_room() as u64;
+        let room = self.place.backend().row_room() as u64;
         let is_for_log = room > 0 && logged_max > 0 && is_few && {
             let changes = parts.iter().flat_map(|part| &part.top);
             let bytes: u64 =
@@ -421,7 +407,7 @@ impl Layers {
             bytes <= room
         };
         if is_for_log {
-            // The next commit of the database includes them.
+            // The next commit of tables includes them.
             counts.logged += counts.changes;
         }
         counts.changes = 0;
@@ -438,7 +424,7 @@ impl Layers {
         let layers = parts.iter_mut().map(seal).collect();
         let covers = (!is_for_log).then(|| {
             counts.logged = 0;
-            self.site.backend().log().map_or(0, Log::last_rows)
+            self.place.backend().last_rows()
         });
         Some(SealedLayers { layers, covers, totals: counts.totals })
     }
@@ -473,32 +459,16 @@ impl Layers {
         drop(before);
     }
 
-    /// Compacts the database. Reads wait meanwhile.
-    ///
-    /// # Errors
-    /// If the database cannot be read any more; so is each later read.
-    pub(super) fn compact(&self) -> Result<Compacted, StoreError> {
-        let mut parts = self.write_all();
-        if parts.iter().any(|part| part.sealed.is_some()) {
-            return Ok(Compacted::Busy);
+    /// Merges all tables, as far as there is room. Returns false if a thread reads earlier tables, which keep their room.
+    pub(super) fn squeeze(&self, writing: &Writing<'_>) -> Result<bool, StoreError> {
+        loop {
+            let is_alone = !self.has_old_readers();
+            let Some(tables) = self.place.squeeze(writing, &self.tables())? else { return Ok(is_alone) };
+            let base = Arc::new(tables);
+            let replace = |part: &mut WritePart<'_>| std::mem::replace(&mut part.base, base.clone());
+            let before: Vec<_> = self.write_all().iter_mut().map(replace).collect();
+            self.note_replaced(&before[0]);
         }
-        let show = |parts: &mut [WritePart<'_>], tables: Tables| {
-            let tables = Arc::new(tables);
-            parts.iter_mut().for_each(|part| part.base = tables.clone());
-        };
-        // Compaction needs a database without views.
-        self.note_replaced(&parts[0].base);
-        show(&mut parts, Tables::lost());
-        // Reads that have begun end without these locks.
-        for _ in 0..LOOKS_MAX {
-            if !self.has_old_readers() {
-                break;
-            }
-            thread::sleep(LOOKS_AGAIN);
-        }
-        let compacted = self.site.compact();
-        show(&mut parts, self.site.tables().or_else(|_| self.site.tables_again())?);
-        Ok(compacted)
     }
 
     fn note_replaced(&self, view: &Arc<Tables>) {
@@ -508,23 +478,30 @@ impl Layers {
     }
 
     /// True if a thread reads a commit before the last one.
-    fn has_old_readers(&self) -> bool {
+    pub(super) fn has_old_readers(&self) -> bool {
         self.replaced.lock().iter().any(|view| view.strong_count() > 0)
     }
 
-    /// True if a commit should wait for readers of earlier commits: the place is half full, so it may need their pages, or the database was reopened
-    /// and does not track them.
+    /// True if a commit should wait for readers of earlier commits: the place is half full, so it may need their pages.
     pub(super) fn waits_for_readers(&self) -> bool {
-        let is_half_full = || self.site.backend().room().is_some_and(|room| room.pages * 2 > room.limit);
-        self.has_old_readers() && (self.site.was_opened_again() || is_half_full())
+        let is_half_full = || self.place.backend().room().is_some_and(|room| room.pages * 2 > room.limit);
+        self.has_old_readers() && is_half_full()
     }
 }
 
-/// Interval at which a compaction checks for active readers.
-const LOOKS_AGAIN: Duration = Duration::from_micros(100);
-
-/// Number of these checks, 0.1 to 0.2 s in total. New readers wait meanwhile.
-const LOOKS_MAX: u32 = 1000;
+/// Passes the changes of logged rows that are in none of `tables` to `show`, in order of time. The log drops the others.
+///
+/// # Errors
+/// If one of them is damaged.
+pub(super) fn logged_rows(tables: &Tables, mut show: impl FnMut(Key, Change)) -> Result<(), StoreError> {
+    let backend = tables.place().backend();
+    for rows in log::after(backend.rows(), tables.covered)? {
+        let changes = draft::parse(&rows).ok_or(damaged("the rows in its log are damaged"))?;
+        changes.into_iter().for_each(|(key, change)| show(key, change));
+    }
+    backend.forget_rows(tables.covered);
+    Ok(())
+}
 
 impl Part {
     fn change(&self, key: &[u8]) -> Option<&Change> {
@@ -547,12 +524,60 @@ fn over<'a>(draft: &'a Layer, parts: &'a [ReadPart<'_>]) -> impl Iterator<Item =
     std::iter::once(draft).chain(of_parts)
 }
 
+/// Result of a search for the last row.
+enum Last {
+    Row(Option<Row>),
+    /// The row of the tables with this key is deleted.
+    Hidden(Vec<u8>),
+}
+
+type Descending<'a> =
+    std::iter::Peekable<std::iter::Rev<std::collections::btree_map::Range<'a, Key, Change>>>;
+
+/// Changes of all layers in `bounds`, the last first.
+fn descending<'a>(
+    draft: &'a Layer,
+    parts: &'a [ReadPart<'_>],
+    bounds: Bounds<'_>,
+) -> SmallVec<[Descending<'a>; 4]> {
+    over(draft, parts).map(|layer| layer.range::<[u8], _>(bounds).rev().peekable()).collect()
+}
+
+/// The next change of `layers`, of those with the same key the newest, if `is_wanted` says so.
+fn newest<'a>(
+    layers: &mut [Descending<'a>],
+    is_wanted: impl Fn(&Key) -> bool,
+) -> Option<(&'a Key, Option<&'a Vec<u8>>)> {
+    let key = layers.iter_mut().filter_map(|layer| layer.peek().map(|(key, _)| *key)).max()?;
+    if !is_wanted(key) {
+        return None;
+    }
+    let mut change = None;
+    for layer in layers {
+        if let Some((_, of_layer)) = layer.next_if(|(k, _)| *k == key) {
+            change = change.or(Some(of_layer.value.as_ref()));
+        }
+    }
+    Some((key, change.flatten()))
+}
+
+/// Key of the last row of the layers in `bounds`.
+fn last_of(draft: &Layer, parts: &[ReadPart<'_>], bounds: Bounds<'_>) -> Option<Vec<u8>> {
+    let mut layers = descending(draft, parts, bounds);
+    loop {
+        let (key, value) = newest(&mut layers, |_| true)?;
+        if value.is_some() {
+            return Some(key.to_vec());
+        }
+    }
+}
+
 /// Rows that can be read.
 pub(crate) trait View {
     /// The value of `key`.
     ///
     /// # Errors
-    /// The database's; so for all.
+    /// The store's; so for all.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError>;
 
     /// Shows the rows from `from` on, below `end`, in order of their keys, until it is told to break.
@@ -579,7 +604,7 @@ pub(crate) struct Reader(pub(super) Arc<Layers>);
 impl Reader {
     /// Where the rows are kept.
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
-        self.0.site.backend()
+        self.0.place.backend()
     }
 
     /// Shows the changes of a draft to all readers. The caller has the right to change these rows until then.

@@ -1,14 +1,15 @@
-//! Rows: an ordered map from keys to values that survives any cut, over an embedded database.
+//! Rows: an ordered map from keys to values that survives any cut.
 //!
-//! The database commits whole batches. Changes since the last batch lie in a layer above it, in memory. [`Rows`] is read
+//! Rows lie in sorted tables (`tables.rs`), in pages of a [place](backend). A commit adds a table, and merges some that are there
+//! (`levels.rs`). Changes since the last commit lie in a layer above them, in memory. [`Rows`] is read
 //! through all layers. Its changes are a draft until they are published to the topmost layer, so that they cost no I/O and wait
 //! for no commit. A commit takes three steps. [`Rows::seal`] puts a new layer on top. [`Sealed::commit`] writes the sealed layer
-//! to the database, or, if it is small, to the log below the database, without a lock of the caller's. A commit to the log moves
-//! its rows to a layer above the database, until a commit of the database includes them. [`Rows::settled`] notes that.
+//! to a table, or, if it is small, to the log below, without a lock of the caller's. A commit to the log moves its rows to a layer
+//! above the tables, until a table includes them. [`Rows::settled`] notes that.
 //!
 //! Any thread reads what is published with a reader. No lock is held while the drive works for it (`layers.rs`).
 //!
-//! The database's place may be bounded. [`Gauge`] says whether there is room for more rows, before the database finds none.
+//! The place may be bounded. [`Gauge`] says whether there is room for more rows, before a commit finds none.
 //!
 //! # Invariants
 //! - At most one layer is sealed at a time.
@@ -19,12 +20,14 @@ pub mod backend;
 mod draft;
 mod extents;
 mod gauge;
-mod guard;
 mod layers;
+mod levels;
 pub(crate) mod locked;
+mod merge;
+mod pages;
 mod rows;
 mod salvage;
-mod site;
+mod table;
 mod tables;
 
 pub(crate) use draft::{Draft, Totals};
@@ -32,4 +35,3 @@ pub use gauge::{Committed, Fill, Gauge};
 pub(crate) use layers::{Reader, View};
 pub use rows::{Row, Rows, Sealed, StoreError};
 pub use salvage::{Gap, salvage};
-pub(crate) use site::Compacted;

@@ -1,16 +1,14 @@
 //! Rows, as the thread that changes them has them.
 
 use super::backend::log::Log;
-use super::backend::{Backend, BackendError, Handle};
+use super::backend::{Backend, BackendError};
 use super::draft::{Draft, Totals, emit};
 use super::extents::Found;
-use super::gauge::{Committed, Gauge, InDatabase, Tally};
-use super::guard::guarded;
+use super::gauge::{Committed, Gauge, Tally};
 use super::layers::{Layers, Reader, SealedLayers, View};
-use super::site::{Compacted, Site, page_bytes};
-use super::tables::{cover, write};
+use super::tables::Tables;
 use crate::format::UnitPlace;
-use redb::{Database, Durability};
+use std::io;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
@@ -19,56 +17,51 @@ pub type Row = (Vec<u8>, Vec<u8>);
 
 /// Why rows cannot be read or made durable.
 #[derive(thiserror::Error, Debug)]
-#[error("metadata: {0}")]
-pub struct StoreError(#[from] redb::Error);
+pub enum StoreError {
+    /// The place of the rows failed.
+    #[error("metadata: {0}")]
+    Backend(BackendError),
+    /// The place of the rows failed in another way.
+    #[error("metadata: {0}")]
+    Io(io::Error),
+    /// The stored bytes are not valid tables of rows.
+    #[error("metadata: {0}")]
+    Damaged(&'static str),
+}
 
 impl StoreError {
-    /// Whether an error of the database's file caused it. After such an error the database refuses everything.
-    pub(super) fn is_of_file(&self) -> bool {
-        matches!(self.0, redb::Error::Io(_) | redb::Error::PreviousIo | redb::Error::DatabaseClosed)
-    }
-
-    /// The error of the place of the metadata that caused it, if one did.
+    /// The error of the place of the rows that caused it, if one did.
     pub(crate) fn backend(&self) -> Option<&BackendError> {
-        let redb::Error::Io(error) = &self.0 else { return None };
-        error.get_ref()?.downcast_ref()
-    }
-
-    /// Whether the database refuses because of an earlier error.
-    pub(super) fn is_of_earlier(&self) -> bool {
-        matches!(self.0, redb::Error::PreviousIo)
-    }
-}
-
-macro_rules! from_redb {
-    ($($error:ty),*) => {$(
-        impl From<$error> for StoreError {
-            fn from(error: $error) -> StoreError {
-                StoreError(error.into())
-            }
+        match self {
+            StoreError::Backend(error) => Some(error),
+            StoreError::Io(_) | StoreError::Damaged(_) => None,
         }
-    )*};
+    }
+
+    /// True if there is no room.
+    pub(super) fn is_full(&self) -> bool {
+        matches!(self, StoreError::Backend(BackendError::Full { .. }))
+    }
+
+    /// True if rows are lost, as far as the drive can tell. Other errors may pass.
+    pub(super) fn is_lost(&self) -> bool {
+        match self {
+            StoreError::Backend(error) => error.is_lost(),
+            StoreError::Damaged(_) => true,
+            StoreError::Io(_) => false,
+        }
+    }
 }
 
-from_redb!(
-    redb::DatabaseError,
-    redb::TransactionError,
-    redb::TableError,
-    redb::StorageError,
-    redb::CommitError,
-    redb::CompactionError,
-    redb::SetDurabilityError
-);
-
-impl From<std::io::Error> for StoreError {
-    fn from(error: std::io::Error) -> StoreError {
-        redb::StorageError::Io(error).into()
+impl From<io::Error> for StoreError {
+    fn from(error: io::Error) -> StoreError {
+        error.downcast().map_or_else(StoreError::Io, StoreError::Backend)
     }
 }
 
 impl From<BackendError> for StoreError {
     fn from(error: BackendError) -> StoreError {
-        std::io::Error::from(error).into()
+        StoreError::Backend(error)
     }
 }
 
@@ -80,73 +73,50 @@ pub struct Rows {
     /// Number of the top layer, counted from 1 since it was opened.
     number: u64,
     gauge: Gauge,
-    /// The next commit counts the pages in use.
-    counts_pages: bool,
+    /// The next commit merges all tables.
+    squeezes: bool,
     /// Number of the last batch of logged rows that these rows replace.
     covers: u64,
 }
 
-/// A layer that a commit writes to the database or to the log.
+/// A layer that a commit writes to tables or to the log.
 pub struct Sealed {
     layers: Arc<Layers>,
     sealed: SealedLayers,
     /// Its number.
     pub number: u64,
-    /// Whether the pages in use are to be counted.
-    counts_pages: bool,
+    /// Whether all tables are to be merged.
+    squeezes: bool,
 }
 
 impl Rows {
-    /// Opens the database that `backend` holds, or makes one where it is empty.
+    /// Opens the rows in `backend`; there are none if it is empty. Writes nothing.
     ///
     /// # Errors
-    /// The backend's, or that what it holds is no database.
+    /// The backend's, or that what it holds are no rows.
     pub fn open(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
-        Rows::of(Site::open(Arc::new(backend), cache_bytes, false)?)
+        Rows::of(Tables::open(Arc::new(backend), cache_bytes)?)
     }
 
-    /// The same. A database writes when it is opened; nothing of that becomes durable before the rows are [let go](Rows::let_go), so
-    /// that they can be looked at first.
+    fn of(tables: Tables) -> Result<Rows, StoreError> {
+        let gauge = Gauge::new(tables.place().backend().room());
+        let layers = Arc::new(Layers::of(tables)?);
+        Ok(Rows { layers, draft: Draft::default(), number: 1, gauge, squeezes: false, covers: 0 })
+    }
+
+    /// Opens the rows in `backend`, and verifies every page of them.
     ///
     /// # Errors
-    /// As [`Rows::open`].
-    pub fn open_held(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
-        Rows::of(Site::open(Arc::new(backend), cache_bytes, true)?)
-    }
-
-    /// What was and is written becomes durable with the next commit.
-    pub fn let_go(&self) {
-        self.layers.site.let_go();
-    }
-
-    fn of(site: Site) -> Result<Rows, StoreError> {
-        let gauge = Gauge::new(site.backend().room());
-        let layers = Arc::new(Layers::of(site)?);
-        Ok(Rows { layers, draft: Draft::default(), number: 1, gauge, counts_pages: false, covers: 0 })
-    }
-
-    /// Opens the database that `backend` holds, and verifies every page of it.
-    ///
-    /// # Errors
-    /// The backend's, or that what it holds is no database, or a damaged one.
+    /// The backend's, or that what it holds are no rows, or damaged ones.
     pub fn verified(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
-        let handle = Handle::new(Arc::new(backend) as Arc<dyn Backend>);
-        let opened = guarded(|| {
-            let builder = Database::builder()
-                .set_cache_size(page_bytes(cache_bytes))
-                .create_with_backend(handle.clone());
-            let mut database = builder?;
-            match database.check_integrity()? {
-                true => Rows::of(Site::of(database, handle, cache_bytes)),
-                false => Err(damaged("what was committed last is not there")),
-            }
-        });
-        opened.unwrap_or_else(|| Err(damaged("it contradicts itself")))
+        let tables = Tables::open(Arc::new(backend), cache_bytes)?;
+        tables.verify()?;
+        Rows::of(tables)
     }
 
     /// Where the rows are kept.
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
-        self.layers.site.backend()
+        self.layers.place().backend()
     }
 
     /// Reads what is published, from any thread.
@@ -154,12 +124,12 @@ impl Rows {
         Reader(self.layers.clone())
     }
 
-    /// True if most of the pages of the database may be free, so that the place can give room back after a [compaction](Rows::compactor).
+    /// True if most rows were deleted, so that the place can give room back after a [merge](Rows::compactor).
     pub(crate) fn is_sparse(&self) -> bool {
         self.gauge().is_sparse()
     }
 
-    /// Compacts the database, also without the lock that guards these rows. It takes the time of writing all rows that are left.
+    /// Merges all tables, also without the lock that guards these rows. It takes the time of writing all rows that are left.
     ///
     /// # Errors
     /// As [`Compactor::run`].
@@ -167,17 +137,16 @@ impl Rows {
         Compactor(self.layers.clone())
     }
 
-    /// Notes that the database was compacted, or that this was tried.
+    /// Notes that all tables were merged and room was given back, or that this was tried.
     pub(crate) fn compacted(&mut self) {
-        let tally = self.tally();
-        self.gauge.compacted(tally);
+        self.gauge.compacted();
         self.look_at_room();
     }
 
-    /// Closes the database, and returns where it was kept.
+    /// Closes the rows, and returns their place.
     pub(crate) fn close(self) -> Arc<dyn Backend> {
         let Rows { layers, .. } = self;
-        let backend = layers.site.backend().clone();
+        let backend = layers.place().backend().clone();
         drop(layers);
         backend
     }
@@ -185,7 +154,7 @@ impl Rows {
     /// The value of `key`.
     ///
     /// # Errors
-    /// The database's.
+    /// The store's.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StoreError> {
         self.layers.get(&self.draft.layer, key)
     }
@@ -213,7 +182,7 @@ impl Rows {
     /// Shows the rows from `from` on, below `end`, in order of their keys, until it is told to break.
     ///
     /// # Errors
-    /// The database's.
+    /// The store's.
     pub fn scan(
         &self,
         from: &[u8],
@@ -226,7 +195,7 @@ impl Rows {
     /// The last row of those from `from` up to and with `to`.
     ///
     /// # Errors
-    /// The database's.
+    /// The store's.
     pub fn last(&self, from: &[u8], to: &[u8]) -> Result<Option<Row>, StoreError> {
         self.layers.last(&self.draft.layer, from, to)
     }
@@ -236,9 +205,9 @@ impl Rows {
         self.layers.changes() + self.draft.layer.len()
     }
 
-    /// Number of changes of a commit of the database now.
-    pub(crate) fn changes_of_database(&self) -> usize {
-        self.layers.changes_of_database() + self.draft.layer.len()
+    /// Number of changes of a commit of tables now.
+    pub(crate) fn changes_for_tables(&self) -> usize {
+        self.layers.changes_for_tables() + self.draft.layer.len()
     }
 
     /// Marks these rows as a replacement of those of a store with logged rows up to the batch `batch`.
@@ -266,18 +235,18 @@ impl Rows {
     /// Like [`Rows::seal`], in a file system with `blocks` free blocks. `rows` returns rows that summarize the others; they are added last.
     pub(crate) fn seal_with(&mut self, blocks: u64, rows: impl FnOnce(Totals) -> Vec<Row>) -> Option<Sealed> {
         self.publish();
-        // A commit of the database includes the logged changes, and is limited in size.
-        let logged_max = if self.counts_pages { 0 } else { self.gauge().changes_max(blocks) / 2 };
+        // A commit of tables includes the logged changes, and is limited in size.
+        let logged_max = if self.squeezes { 0 } else { self.gauge().changes_max(blocks) / 2 };
         let mut sealed = self.layers.seal(rows, logged_max)?;
         sealed.covers = sealed.covers.map(|batch| batch.max(self.covers));
         let number = self.number;
         self.number += 1;
-        let counts_pages = std::mem::take(&mut self.counts_pages);
+        let squeezes = std::mem::take(&mut self.squeezes);
         let layers = self.layers.clone();
-        Some(Sealed { layers, sealed, number, counts_pages })
+        Some(Sealed { layers, sealed, number, squeezes })
     }
 
-    /// Notes that the sealed layer is in the database.
+    /// Notes that the sealed layer is durable.
     pub fn settled(&mut self, committed: Committed) {
         self.gauge.settle(committed);
     }
@@ -298,20 +267,28 @@ impl Rows {
         self.gauge.set_room(self.backend().room());
     }
 
-    /// It was tried to make room, in vain.
-    pub(crate) fn found_full(&mut self) {
-        self.gauge.found_full(self.tally());
+    /// Gives pages back that earlier tables had. Returns false if a thread still reads some of these.
+    pub(crate) fn reclaim(&mut self) -> bool {
+        let is_all = !self.layers.has_old_readers();
+        self.layers.place().try_reclaim();
+        self.look_at_room();
+        is_all
     }
 
-    /// Reads of the database's place by threads that had the file system's lock: none, unless a row left the cache between a thread's
+    /// Records that no space could be gained.
+    pub(crate) fn found_full(&mut self) {
+        self.gauge.squeezed(self.tally());
+    }
+
+    /// Reads of the place by threads that had the file system's lock: none, unless a row left the cache between a thread's
     /// look at it and its use.
     pub fn locked_reads(&self) -> u64 {
-        self.layers.site.locked_reads()
+        self.layers.place().locked_reads()
     }
 
-    /// The commit of the next layer that is sealed counts the pages in use.
-    pub fn count_pages(&mut self) {
-        self.counts_pages = true;
+    /// The commit of the next layer that is sealed merges all tables, so that rows that were deleted or replaced take no room.
+    pub fn squeeze(&mut self) {
+        self.squeezes = true;
     }
 }
 
@@ -344,17 +321,17 @@ impl Sealed {
         self.sealed.covers.is_some() && self.layers.waits_for_readers()
     }
 
-    /// Makes the layer durable, and drops it: readers find its rows in the database, or in the layer of logged changes.
+    /// Makes the layer durable, and drops it: readers find its rows in tables, or in the layer of logged changes.
     ///
     /// # Errors
-    /// The database's: nothing of the layer is durable then, or all of it; the layer stays.
+    /// The place's: nothing of the layer is durable then, or all of it; the layer stays.
     pub fn commit(&self) -> Result<Committed, StoreError> {
         self.commit_with(&[])
     }
 
     /// True for a commit to a log on the drive of the data.
     pub(crate) fn takes_units(&self) -> bool {
-        let log = || self.layers.site.backend().log();
+        let log = || self.layers.place().backend().log();
         self.sealed.covers.is_none() && log().is_some_and(Log::takes_units)
     }
 
@@ -363,52 +340,47 @@ impl Sealed {
     /// # Errors
     /// As [`Sealed::commit`].
     pub(crate) fn commit_with(&self, units: &[UnitPlace]) -> Result<Committed, StoreError> {
-        let site = &self.layers.site;
         let SealedLayers { layers: changes, covers, totals } = &self.sealed;
+        let place = self.layers.place();
+        let backend = place.backend();
+        let writing = place.begin();
+        place.reclaim(&writing);
         let Some(covers) = *covers else {
             let mut rows = Vec::new();
             emit(changes.iter().flat_map(|layer| &**layer), &mut rows);
-            site.append_rows(units, &rows)?;
+            backend.append_rows(units, &rows)?;
             self.layers.settle_logged(changes);
-            return Ok(Committed { room: site.backend().room(), in_database: None });
+            return Ok(Committed { room: backend.room(), tally: None, is_squeezed: false });
         };
-        let (fresh, pages) = site.commit(|database| {
-            let mut transaction = database.begin_write()?;
-            transaction.set_durability(Durability::Immediate)?;
-            // After a cut the database is open at once, however large it is.
-            transaction.set_quick_repair(true);
-            let fresh = write(&transaction, changes)?;
-            if covers > 0 {
-                cover(&transaction, covers)?;
-            }
-            let pages = if self.counts_pages { Some(transaction.stats()?.allocated_pages()) } else { None };
-            transaction.commit()?;
-            Ok((fresh, pages))
-        })?;
-        self.layers.settle(site.tables().or_else(|_| site.tables_again())?, changes);
-        if let Some(log) = site.backend().log() {
-            log.forget_rows(covers);
-        }
-        let in_database = Some(InDatabase { tally: totals.tally, fresh, pages });
-        Ok(Committed { room: site.backend().room(), in_database })
+        let before = self.layers.tables();
+        let tables = place.commit(&writing, &before, changes, covers)?;
+        drop(before);
+        self.layers.settle(tables, changes);
+        backend.forget_rows(covers);
+        // The layer is durable, whatever comes of this. A lasting error is that of the next commit.
+        let is_squeezed = self.squeezes && self.layers.squeeze(&writing).is_ok();
+        place.reclaim(&writing);
+        Ok(Committed { room: backend.room(), tally: Some(totals.tally), is_squeezed })
     }
 }
 
-/// The compaction of a database.
+/// Merge of all tables.
 pub(crate) struct Compactor(Arc<Layers>);
 
 impl Compactor {
-    /// Compacts the database. Reads wait meanwhile.
+    /// Merges all tables. Threads read meanwhile. Returns false if a thread reads earlier tables, which keep their room until it has
+    /// ended, and the next call.
     ///
     /// # Errors
-    /// If the database cannot be read any more. Durable rows stay durable.
-    pub(crate) fn run(self) -> Result<Compacted, StoreError> {
-        self.0.compact()
+    /// The place's. Durable rows stay durable.
+    pub(crate) fn run(self) -> Result<bool, StoreError> {
+        let writing = self.0.place().begin();
+        let is_alone = self.0.squeeze(&writing)?;
+        if let Some(log) = self.0.place().backend().log().filter(|_| is_alone) {
+            log.vacate()?;
+        }
+        Ok(is_alone)
     }
-}
-
-pub(super) fn damaged(what: &str) -> StoreError {
-    StoreError(redb::Error::Corrupted(what.to_owned()))
 }
 
 #[cfg(test)]
@@ -416,12 +388,11 @@ mod tests {
     use super::*;
     use crate::format::key;
     use proptest::prelude::*;
-    use redb::backends::InMemoryBackend;
     use std::collections::BTreeMap;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     fn rows() -> Rows {
-        Rows::open(InMemoryBackend::new(), 1 << 20).unwrap()
+        Rows::open(super::super::backend::Memory::new(), 1 << 20).unwrap()
     }
 
     fn all(rows: &impl View) -> Vec<Row> {

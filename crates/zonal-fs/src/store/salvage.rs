@@ -1,186 +1,189 @@
-//! Rows of a database of which some pages are lost.
+//! Rows of tables of which some pages are lost.
 //!
-//! redb gives up at the first page that cannot be read, and refuses everything after it. So each lost page is shown to it as a
-//! leaf with one row that no file system has: its key is empty. In the order of the other rows that one stands for all that the
-//! page had, or, where the page was a branch, for all below it. Nothing else can be told: which keys were in it follows from
-//! the rows before and after.
+//! A lost data block costs the keys from its first one up to that of the next block. Older tables may have rows of these keys, which may
+//! be outdated: a lost row may have replaced or deleted them. The filter of the table says which keys it has, so only these are lost, and
+//! the others count.
 
-use super::backend::log::{self, Log};
-use super::backend::{Backend, BackendError};
-use super::draft::{Layer, merge, parse};
-use super::guard::guarded;
-use super::rows::{Row, StoreError, damaged};
+use super::backend::Backend;
+use super::draft::{Key, Layer};
+use super::layers::logged_rows;
+use super::levels::Table;
+use super::rows::{Row, StoreError};
+use super::table::{BlockReader, Index};
 use super::tables::Tables;
-use redb::{Database, ReadableDatabase, StorageBackend};
-use std::io;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Bytes of the database's header, which nothing stands in for.
-const HEADER_BYTES: u64 = 4096;
-
-/// Rows that were lost: all whose keys are after one and before another, of one kind.
+/// Rows that were lost: some of one kind, between two keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Gap {
     /// The kind: first byte of all their keys.
     pub kind: u8,
-    /// Key of the last row before them; `None` if they were the first of their kind.
-    pub after: Option<Vec<u8>>,
-    /// Key of the next row; `None` if they were the last of their kind.
+    /// Key that is not after any of them; `None` if they may be the first of their kind.
+    pub from: Option<Vec<u8>>,
+    /// Key that is after all of them; `None` if they may be the last of their kind.
     pub before: Option<Vec<u8>>,
+    /// Filter of the keys, unless it is lost, too.
+    index: Option<Arc<Index>>,
 }
 
 impl Gap {
+    /// A gap of which only the range is known.
+    #[cfg(test)]
+    pub(crate) fn new(kind: u8, from: Option<Vec<u8>>, before: Option<Vec<u8>>) -> Gap {
+        Gap { kind, from, before, index: None }
+    }
+
     /// Whether a row with this key may be among them.
     pub fn may_hold(&self, key: &[u8]) -> bool {
         key.first() == Some(&self.kind)
-            && self.after.as_deref().is_none_or(|after| after < key)
+            && self.from.as_deref().is_none_or(|from| from <= key)
             && self.before.as_deref().is_none_or(|before| key < before)
+            && self.index.as_ref().is_none_or(|index| index.may_have(key))
     }
 }
 
-/// Passes all readable rows to `show`: those of the database kind by kind and in order of their keys, then those of the log. Returns the
-/// gaps between those of the database.
+/// Lost keys of a table.
+struct Lost {
+    from: Key,
+    /// Key after the last one, or the last one.
+    to: Bound<Key>,
+    index: Option<Arc<Index>>,
+}
+
+impl Lost {
+    fn may_have(&self, key: &[u8]) -> bool {
+        let is_before = match &self.to {
+            Bound::Included(to) => key <= &to[..],
+            Bound::Excluded(to) => key < &to[..],
+            Bound::Unbounded => true,
+        };
+        key >= &self.from[..] && is_before && self.index.as_ref().is_none_or(|index| index.may_have(key))
+    }
+
+    /// The gaps that it is, one for each kind of rows that it may have.
+    fn gaps(&self, kinds: &[u8]) -> Vec<Gap> {
+        let (Bound::Included(to) | Bound::Excluded(to)) = &self.to else { return Vec::new() };
+        let gap = |&kind: &u8| {
+            let mut before = (to[..1] == [kind]).then(|| to.to_vec());
+            if let (Some(before), Bound::Included(_)) = (&mut before, &self.to) {
+                before.push(0);
+            }
+            let from = (self.from[..1] == [kind]).then(|| self.from.to_vec());
+            Gap { kind, from, before, index: self.index.clone() }
+        };
+        let is_within = |kind: &&u8| (self.from[0]..=to[0]).contains(kind);
+        kinds
+            .iter()
+            .filter(is_within)
+            .map(gap)
+            .filter(|gap| gap.before.as_deref() != Some(&[gap.kind]))
+            .collect()
+    }
+}
+
+/// Passes all rows that can be read and are not outdated to `show`, in order of their keys, and then those of the log. `kinds` are the
+/// kinds of rows that there may be. Returns the gaps.
 ///
 /// # Errors
-/// The backend's, unless it says that a page is lost for good; and that nothing can be read, because what leads to the rows is
-/// lost.
+/// The backend's, unless it says that a page is lost for good; and that nothing can be read, because the list of tables is lost.
 pub fn salvage(
     backend: impl Backend,
+    kinds: &[u8],
     mut show: impl FnMut(Row) -> Result<(), StoreError>,
 ) -> Result<Vec<Gap>, StoreError> {
-    let rows = backend.log().map(Log::rows).unwrap_or_default();
-    let read = guarded(|| {
-        let phase = Arc::new(AtomicU8::new(OPENING));
-        let marked = Marked { below: backend, phase: phase.clone() };
-        let database = Database::builder().create_with_backend(marked)?;
-        // Dropped before the database, also after a panic: what the database writes when it is closed would be made of leaves
-        // that are none.
-        let reading = Reading(phase);
-        reading.0.store(READING, Ordering::Release);
-        let tables = Tables::of(&database.begin_read()?)?;
-        let mut gaps: Vec<Gap> = Vec::new();
-        let mut logged = Layer::new();
-        for rows in log::after(rows, tables.covered)? {
-            merge(&mut logged, parse(&rows).ok_or_else(|| damaged("the rows in its log are damaged"))?);
+    let tables = Tables::open(Arc::new(backend), 1 << 20)?;
+    let mut logged = Layer::new();
+    logged_rows(&tables, |key, change| drop(logged.insert(key, change)))?;
+    let (mut found, mut lost) = (BTreeMap::<Key, Option<Vec<u8>>>::new(), Vec::new());
+    for table in tables.all() {
+        let mut of_table = Vec::new();
+        read(
+            &tables,
+            table,
+            |key, value| {
+                let is_known = found.contains_key(key) || lost.iter().any(|lost: &Lost| lost.may_have(key));
+                if !is_known {
+                    found.insert(Key::from_slice(key), value.map(<[u8]>::to_vec));
+                }
+            },
+            &mut of_table,
+        )?;
+        lost.append(&mut of_table);
+    }
+    for (key, value) in found {
+        if let (Some(value), false) = (value, logged.contains_key(&key)) {
+            show((key.to_vec(), value))?;
         }
-        for kind in tables.kinds() {
-            let (mut last, mut is_open) = (None, false);
-            for row in tables.all(kind)? {
-                let (key, value) = row?;
-                if key.value().is_empty() {
-                    if !is_open {
-                        gaps.push(Gap { kind, after: last.clone(), before: None });
-                    }
-                    is_open = true;
-                    continue;
+    }
+    for (key, change) in logged {
+        change.value.map_or(Ok(()), |value| show((key.to_vec(), value)))?;
+    }
+    Ok(lost.iter().flat_map(|lost| lost.gaps(kinds)).collect())
+}
+
+/// Passes the rows of a table to `show`, and adds what is lost to `lost`.
+fn read(
+    tables: &Tables,
+    table: &Arc<Table>,
+    mut show: impl FnMut(&[u8], Option<&[u8]>),
+    lost: &mut Vec<Lost>,
+) -> Result<(), StoreError> {
+    let begin = Key::from_slice(table.begin());
+    let index = match tables.place().index(table) {
+        Ok(index) => index,
+        Err(error) if error.is_lost() => {
+            lost.push(Lost { from: begin, to: Bound::Included(table.last.clone()), index: None });
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    for (n, data) in index.data.iter().enumerate() {
+        let next = index.data.get(n + 1).map(|next| &next.first);
+        if next.is_some_and(|next| *next <= begin) {
+            continue;
+        }
+        let mut rows = || -> Result<(), StoreError> {
+            let bytes = tables.place().block(table, &data.pages)?;
+            let mut reader = BlockReader::default();
+            while let Some(value) = reader.next(&bytes)? {
+                if reader.key[..] >= begin[..] {
+                    show(&reader.key, value);
                 }
-                let key = key.value().to_vec();
-                if let (true, Some(gap)) = (std::mem::take(&mut is_open), gaps.last_mut()) {
-                    gap.before = Some(key.clone());
-                }
-                if !logged.contains_key(&key[..]) {
-                    show((key.clone(), value.value().to_vec()))?;
-                }
-                last = Some(key);
             }
-        }
-        for (key, change) in logged {
-            change.value.map_or(Ok(()), |value| show((key.into_vec(), value)))?;
-        }
-        Ok(gaps)
-    });
-    read.unwrap_or_else(|| Err(damaged("what leads to the rows is lost")))
-}
-
-/// The database reads what it needs to be opened: an error is an error.
-const OPENING: u8 = 0;
-/// Rows are read: a lost page is a leaf.
-const READING: u8 = 1;
-/// Everything fails.
-const DONE: u8 = 2;
-
-struct Reading(Arc<AtomicU8>);
-
-impl Drop for Reading {
-    fn drop(&mut self) {
-        self.0.store(DONE, Ordering::Release);
-    }
-}
-
-/// A database's file whose lost pages are leaves with the row that stands for a gap.
-#[derive(Debug)]
-struct Marked<B> {
-    below: B,
-    phase: Arc<AtomicU8>,
-}
-
-impl<B> Marked<B> {
-    fn phase(&self) -> io::Result<u8> {
-        match self.phase.load(Ordering::Acquire) {
-            DONE => Err(io::Error::other("all rows were read")),
-            phase => Ok(phase),
-        }
-    }
-}
-
-/// A leaf with one row, whose key and value are empty: kind of page, a filler, the count of rows, and where the key and the value
-/// end, counted from the leaf's first byte.
-fn leaf(out: &mut [u8]) {
-    const LEAF: [u8; 12] = [1, 0, 1, 0, 12, 0, 0, 0, 12, 0, 0, 0];
-    out.fill(0);
-    out[..LEAF.len()].copy_from_slice(&LEAF);
-}
-
-/// Whether bytes cannot be read, and will not be readable later.
-fn is_lost(error: &io::Error) -> bool {
-    let error = error.get_ref().and_then(|error| error.downcast_ref::<BackendError>());
-    error.is_some_and(BackendError::is_lost)
-}
-
-impl<B: StorageBackend> StorageBackend for Marked<B> {
-    fn len(&self) -> io::Result<u64> {
-        self.phase().and_then(|_| self.below.len())
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let phase = self.phase()?;
-        match self.below.read(offset, out) {
-            Err(error) if phase == READING && offset >= HEADER_BYTES && is_lost(&error) => {
-                leaf(out);
-                Ok(())
+            Ok(())
+        };
+        match rows() {
+            Ok(()) => {}
+            Err(error) if error.is_lost() => {
+                let to =
+                    next.map_or(Bound::Included(table.last.clone()), |next| Bound::Excluded(next.clone()));
+                let from = data.first.clone().max(begin.clone());
+                match lost.last_mut() {
+                    // Blocks that follow each other are lost together.
+                    Some(before) if before.to == Bound::Excluded(from.clone()) => before.to = to,
+                    _ => lost.push(Lost { from, to, index: Some(index.clone()) }),
+                }
             }
-            result => result,
+            Err(error) => return Err(error),
         }
     }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.phase().and_then(|_| self.below.set_len(len))
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.phase().and_then(|_| self.below.sync_data())
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.phase().and_then(|_| self.below.write(offset, data))
-    }
+    Ok(())
 }
-
 #[cfg(test)]
 mod tests {
     use super::super::Rows;
-    use super::super::backend::{Damage, Memory, SegmentId, SegmentPlace};
+    use super::super::backend::{BackendError, Damage, Memory, SegmentId, SegmentPlace};
     use super::*;
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
+    use std::io;
 
     /// Bytes in memory of which some pages are lost.
     #[derive(Debug)]
     struct Holed(Memory, BTreeSet<u64>);
 
-    impl Backend for Holed {}
-
-    impl StorageBackend for Holed {
+    impl Backend for Holed {
         fn len(&self) -> io::Result<u64> {
             self.0.len()
         }
@@ -243,7 +246,7 @@ mod tests {
                 let mut shown = BTreeMap::new();
                 let lost: BTreeSet<u64> = lost.into_iter().collect();
                 let mut is_twice = false;
-                let result = salvage(Holed(copy, lost.clone()), |(key, value)| {
+                let result = salvage(Holed(copy, lost.clone()), b"DEI", |(key, value)| {
                     is_twice |= shown.insert(key, value).is_some();
                     Ok(())
                 });
@@ -260,8 +263,6 @@ mod tests {
                     }
                 }
                 assert!(shown.keys().all(|key| all.contains_key(key)), "{lost:?}");
-                let holds = |gap: &Gap| shown.keys().any(|key| gap.may_hold(key));
-                assert!(!gaps.iter().any(holds), "{lost:?}: {gaps:?}");
             }
         }
         assert!(told > 100 && read > told, "{told} of {read}");
@@ -271,8 +272,7 @@ mod tests {
     fn error_that_may_pass_ends_it() {
         #[derive(Debug)]
         struct Busy(Memory);
-        impl Backend for Busy {}
-        impl StorageBackend for Busy {
+        impl Backend for Busy {
             fn len(&self) -> io::Result<u64> {
                 self.0.len()
             }
@@ -293,6 +293,6 @@ mod tests {
                 self.0.write(offset, data)
             }
         }
-        assert!(salvage(Busy(filled().0), |_| Ok(())).is_err());
+        assert!(salvage(Busy(filled().0), b"DEI", |_| Ok(())).is_err());
     }
 }

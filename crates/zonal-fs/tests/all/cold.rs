@@ -3,7 +3,6 @@
 
 use crate::common::{device, make_with, reopen, settle, superblock, volume, waiter};
 use parking_lot::{Condvar, Mutex};
-use redb::StorageBackend;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -52,9 +51,7 @@ impl Slow {
     }
 }
 
-impl Backend for Slow {}
-
-impl StorageBackend for Slow {
+impl Backend for Slow {
     fn len(&self) -> io::Result<u64> {
         self.1.len()
     }

@@ -277,9 +277,7 @@ struct Counted {
     reads: Arc<AtomicU64>,
 }
 
-impl Backend for Counted {}
-
-impl redb::StorageBackend for Counted {
+impl Backend for Counted {
     fn len(&self) -> io::Result<u64> {
         self.memory.len()
     }

@@ -116,8 +116,11 @@ fn small_sync_takes_one_flush_and_three_blocks() {
         }
         let after = counts();
         let (flushes, written) = (after.0 - before.0, after.1 - before.1);
+        println!(
+            "{flushes} flushes and {written} bytes for {SYNCS} syncs, {conventional} conventional zones"
+        );
         assert!(flushes <= SYNCS as u64 * 105 / 100, "{flushes} flushes, {conventional} conventional");
-        // Header, data and rows; now and then the rows go to the database.
+        // Header, data and rows; now and then the rows go to tables.
         assert!(
             written <= SYNCS as u64 * 3 * 4096 * percent / 100,
             "{written} bytes, {conventional} conventional"

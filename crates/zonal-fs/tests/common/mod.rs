@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use zonal_core::Nanos;
 use zonal_fs::format::{Entry, FileKind, Metadata, Position, Superblock};
 use zonal_fs::store::Rows;
-use zonal_fs::store::backend::Backend;
+use zonal_fs::store::backend::{Backend, Memory};
 use zonal_fs::waiter::{Bell, Polling, Wait};
 use zonal_fs::{
     FileSystem, FsError, MountOptions, NewFile, OpenError, OpenFile, Payload, ROOT, Rename, Seek, SetIds,
@@ -125,7 +125,7 @@ pub fn superblock(volume: &Volume, reserved: u32, unit_blocks: u32) -> Superbloc
 /// A new file system on `volume`.
 pub fn make(volume: Arc<Volume>, unit_blocks: u32, options: MountOptions) -> FileSystem {
     let superblock = superblock(&volume, 0, unit_blocks);
-    make_with(volume, superblock, redb::backends::InMemoryBackend::new(), options)
+    make_with(volume, superblock, Memory::new(), options)
 }
 
 pub fn make_with(

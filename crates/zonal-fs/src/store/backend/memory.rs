@@ -1,16 +1,25 @@
 //! Bytes in memory: for drives that are simulated, whose metadata costs no drive time, and for tests.
 //!
-//! Handles share the bytes, so that a database can be closed and opened again on them.
+//! Small commits are rows in memory, as in a log: the file system does as much of its own as on a drive.
+//!
+//! Handles share the bytes, so that rows can be closed and opened again on them.
 
+use super::log::BatchRows;
+use super::paged::PAGE;
 use super::room::Backend;
+use crate::format::UnitPlace;
 use parking_lot::RwLock;
-use redb::StorageBackend;
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes that are allocated together; what was never written takes none.
-const CHUNK: usize = 64 << 10;
+const CHUNK: usize = PAGE;
+
+/// Bytes of rows that are kept beside the pages.
+const ROWS_MAX: usize = 4 << 20;
 
 /// See the module.
 #[derive(Clone, Default)]
@@ -20,6 +29,10 @@ pub struct Memory(Arc<RwLock<Bytes>>);
 struct Bytes {
     len: u64,
     chunks: Vec<Option<Box<[u8]>>>,
+    rows: VecDeque<(u64, Arc<[u8]>)>,
+    rows_bytes: usize,
+    /// Number of the last batch of rows.
+    batch: u64,
 }
 
 impl Memory {
@@ -30,7 +43,8 @@ impl Memory {
 
     /// Bytes of memory in use.
     pub fn footprint(&self) -> u64 {
-        self.0.read().chunks.iter().flatten().count() as u64 * CHUNK as u64
+        let bytes = self.0.read();
+        bytes.chunks.iter().flatten().count() as u64 * CHUNK as u64 + bytes.rows_bytes as u64
     }
 }
 
@@ -73,9 +87,7 @@ impl Bytes {
     }
 }
 
-impl Backend for Memory {}
-
-impl StorageBackend for Memory {
+impl Backend for Memory {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.read().len)
     }
@@ -95,6 +107,40 @@ impl StorageBackend for Memory {
 
     fn sync_data(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    fn row_room(&self) -> usize {
+        ROWS_MAX.saturating_sub(self.0.read().rows_bytes)
+    }
+
+    fn append_rows(&self, _units: &[UnitPlace], rows: &[u8]) -> io::Result<()> {
+        let mut bytes = self.0.write();
+        bytes.batch += 1;
+        bytes.rows_bytes += rows.len();
+        let batch = (bytes.batch, rows.into());
+        bytes.rows.push_back(batch);
+        Ok(())
+    }
+
+    fn rows(&self) -> Vec<BatchRows> {
+        self.0.read().rows.iter().map(|(batch, rows)| (*batch, Ok(rows.clone()))).collect()
+    }
+
+    fn last_rows(&self) -> u64 {
+        self.0.read().rows.back().map_or(0, |(batch, _)| *batch)
+    }
+
+    fn forget_rows(&self, batch: u64) {
+        let mut bytes = self.0.write();
+        while let Some((_, rows)) = bytes.rows.pop_front_if(|(number, _)| *number <= batch) {
+            bytes.rows_bytes -= rows.len();
+        }
+    }
+
+    fn discard(&self, pages: Range<u64>) {
+        let mut bytes = self.0.write();
+        let count = bytes.chunks.len();
+        bytes.chunks[(pages.start as usize).min(count)..(pages.end as usize).min(count)].fill(None);
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -124,7 +170,7 @@ mod tests {
         memory.read(0, &mut back).unwrap();
         assert!(back[65_000..70_000].iter().all(|&b| b == 7));
         assert!(back[..65_000].iter().chain(&back[70_000..]).all(|&b| b == 0));
-        assert_eq!(memory.footprint(), 2 * CHUNK as u64);
+        assert_eq!(memory.footprint(), 3 * CHUNK as u64);
     }
 
     #[test]

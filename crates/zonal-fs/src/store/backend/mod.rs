@@ -1,12 +1,11 @@
-//! Where the database of rows keeps its bytes.
+//! Places of the pages that rows are kept in.
 //!
-//! The database, redb, wants a file: bytes at offsets, a length, and a call that makes durable what was written before it.
-//! Each module here is such a file:
+//! A place has pages by their numbers, a length, and a call that makes durable all that was written before it, or nothing of it.
+//! Each module here is such a place:
 //! - [`memory`]: in memory, for simulated drives and tests; nothing survives but the handle.
 //! - [`mod@log`]: a log over segments, which are sequential zones, or pieces of conventional zones or of a file. docs/FS.md draws
 //!   it.
 //!
-//! Over either of them, [`overlay`] keeps what is written in memory, so that a database can be looked at and stays as it is.
 //! The log is [`paged`]: it keeps pages in memory until a sync.
 //!
 //! # Locks
@@ -17,7 +16,6 @@ mod error;
 pub mod file;
 pub mod log;
 pub mod memory;
-pub mod overlay;
 pub mod paged;
 mod room;
 mod segment;
@@ -25,8 +23,7 @@ mod segment;
 pub use error::{BackendError, Damage, SegmentId, SegmentPlace, Stop};
 pub use log::Store;
 pub use memory::Memory;
-pub use overlay::Overlay;
-pub(in crate::insides::store) use room::Handle;
+pub use paged::PAGE;
 pub use room::{Backend, Room};
 pub use segment::StoreFile;
 

@@ -13,12 +13,11 @@
 //! the cut on are zeroes unless they wait here; the medium makes that durable when it stores.
 
 use super::error::BackendError;
-use super::log::Log;
+use super::log::{BatchRows, Log};
 use super::room::{Backend, Room};
 use crate::BLOCK_BYTES;
 use crate::format::UnitPlace;
 use parking_lot::Mutex;
-use redb::StorageBackend;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
@@ -70,8 +69,17 @@ pub trait Medium: Debug + Send + Sync + 'static {
     /// # Errors
     /// As [`Medium::store`].
     fn append_rows(&self, _units: &[UnitPlace], _rows: &[u8]) -> Result<(), BackendError> {
-        Err(BackendError::Unfit("rows are kept in the database only"))
+        Err(BackendError::Unfit("rows are kept in tables only"))
     }
+
+    /// Forgets stored pages that are not in use any more.
+    fn discard(&self, pages: Range<u64>);
+
+    /// Checks that no stored page is known to be missing.
+    ///
+    /// # Errors
+    /// The first one that is.
+    fn check(&self) -> Result<(), BackendError>;
 
     /// Whether `page` takes room already.
     fn has(&self, page: u64) -> bool;
@@ -108,7 +116,7 @@ pub trait Medium: Debug + Send + Sync + 'static {
     fn wait(&self);
 }
 
-/// A database's file over a [`Medium`].
+/// Pages over a [`Medium`].
 #[derive(Debug)]
 pub struct Paged<M> {
     pub(super) medium: M,
@@ -231,7 +239,17 @@ impl PagedState {
             self.waiting.cut = cut.min(storing.cut);
             self.has_failed |= !matches!(stored, Err(BackendError::Full { .. }));
         }
+        self.count_fresh(has);
+    }
+
+    fn count_fresh(&mut self, has: impl Fn(u64) -> bool) {
         self.fresh = self.waiting.pages.keys().filter(|&&page| !has(page)).count() as u64;
+    }
+
+    /// Discards pages that wait.
+    fn discard(&mut self, pages: &Range<u64>) {
+        let dropped: Vec<u64> = self.waiting.pages.range(pages.clone()).map(|(page, _)| *page).collect();
+        dropped.iter().for_each(|page| drop(self.waiting.pages.remove(page)));
     }
 
     /// Discards the waiting pages.
@@ -391,7 +409,7 @@ fn continues(run: &[PagePart], piece: &PagePart) -> bool {
     piece.is_whole() && run.last().is_some_and(|last| last.is_whole() && last.page + 1 == piece.page)
 }
 
-impl<M: Medium> StorageBackend for Paged<M> {
+impl<M: Medium> Backend for Paged<M> {
     fn len(&self) -> io::Result<u64> {
         Ok(self.state.lock().waiting.len)
     }
@@ -430,9 +448,18 @@ impl<M: Medium> StorageBackend for Paged<M> {
         }
         Ok(())
     }
-}
 
-impl<M: Medium> Backend for Paged<M> {
+    fn discard(&self, pages: Range<u64>) {
+        let mut state = self.state.lock();
+        state.discard(&pages);
+        self.medium.discard(pages);
+        state.count_fresh(|page| self.medium.has(page));
+    }
+
+    fn check(&self) -> io::Result<()> {
+        Ok(self.medium.check()?)
+    }
+
     fn room(&self) -> Option<Room> {
         Some(self.medium.room())
     }
@@ -447,6 +474,20 @@ impl<M: Medium> Backend for Paged<M> {
 
     fn append_rows(&self, units: &[UnitPlace], rows: &[u8]) -> io::Result<()> {
         Ok(self.store_rows(units, rows)?)
+    }
+
+    fn rows(&self) -> Vec<BatchRows> {
+        self.log().map(Log::logged_rows).unwrap_or_default()
+    }
+
+    fn last_rows(&self) -> u64 {
+        self.log().map_or(0, Log::last_rows)
+    }
+
+    fn forget_rows(&self, batch: u64) {
+        if let Some(log) = self.log() {
+            log.forget_rows(batch);
+        }
     }
 
     fn log(&self) -> Option<&Log> {

@@ -1,17 +1,64 @@
-//! How full a database's file is.
+//! The place of pages, and how full it is.
 
-use super::log::Log;
+use super::log::{BatchRows, Log};
 use crate::format::UnitPlace;
-use crate::store::locked::Locked;
-use redb::StorageBackend;
 use std::fmt::Debug;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A file for a database, with bounds. A sync makes durable all that was written before it, or nothing of it.
-pub trait Backend: StorageBackend {
-    /// How full the file is; `None` if nothing bounds it.
+/// Bytes of pages, with bounds. A sync makes durable all that was written before it, or nothing of it.
+pub trait Backend: Debug + Send + Sync + 'static {
+    /// Length in bytes.
+    ///
+    /// # Errors
+    /// The place's; so for all.
+    fn len(&self) -> io::Result<u64>;
+
+    /// True if there are no bytes.
+    ///
+    /// # Errors
+    /// The place's.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Fills `out` with the bytes from `offset` on, which have to be there.
+    ///
+    /// # Errors
+    /// The place's, and damage.
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
+
+    /// Writes bytes within the length.
+    ///
+    /// # Errors
+    /// The place's, and that it is full.
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+
+    /// Cuts the bytes off at `len`, or adds zeroes.
+    ///
+    /// # Errors
+    /// The place's.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Makes durable what was written.
+    ///
+    /// # Errors
+    /// The place's. What was written is not durable then.
+    fn sync_data(&self) -> io::Result<()>;
+
+    /// Forgets pages that are not in use any more, so that they take no room. They may still be there after an opening.
+    fn discard(&self, _pages: Range<u64>) {}
+
+    /// Checks that all pages which were not discarded since the opening may still be there, as far as that is known without reads.
+    ///
+    /// # Errors
+    /// That a page is missing.
+    fn check(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// How full the place is; `None` if nothing bounds it.
     fn room(&self) -> Option<Room> {
         None
     }
@@ -24,8 +71,8 @@ pub trait Backend: StorageBackend {
         0
     }
 
-    /// Makes rows durable that are not in the database yet, together with the data in `units`, which were written to the same drive. Writes
-    /// to the database still wait for the next sync.
+    /// Makes rows durable that are in no table yet, together with the data in `units`, which were written to the same drive. Pages
+    /// still wait for the next sync.
     ///
     /// # Errors
     /// As for a sync.
@@ -33,116 +80,96 @@ pub trait Backend: StorageBackend {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The log that holds the file, if there is one.
+    /// Batches of rows that were [appended](Backend::append_rows) and not forgotten, in order.
+    fn rows(&self) -> Vec<BatchRows> {
+        Vec::new()
+    }
+
+    /// Number of the last batch of rows; 0 if there is none.
+    fn last_rows(&self) -> u64 {
+        0
+    }
+
+    /// Forgets the batches of rows up to number `batch`, which are in tables.
+    fn forget_rows(&self, _batch: u64) {}
+
+    /// The log that holds the pages, if there is one.
     fn log(&self) -> Option<&Log> {
         None
     }
 }
 
-/// Pages of a bounded file.
+/// Pages of a bounded place.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Room {
     /// In use.
     pub pages: u64,
-    /// That can be in use, before the file gets more room.
+    /// That can be in use, before the place gets more room.
     pub limit: u64,
-    /// Blocks that the file can get at once, without the help of a file system.
+    /// Blocks that it can get at once, without the help of a file system.
     pub growth: u64,
     /// It grows by zones, which a file system gives.
     pub takes_zones: bool,
 }
 
-impl Backend for redb::backends::InMemoryBackend {}
-
-/// A backend that the database shares with its rows.
-#[derive(Debug)]
-pub(in crate::insides::store) struct Handle<B: ?Sized> {
-    backend: Arc<B>,
-    locked_reads: Arc<AtomicU64>,
-    /// Syncs do nothing.
-    is_held: Arc<AtomicBool>,
-}
-
-impl<B: ?Sized> Clone for Handle<B> {
-    fn clone(&self) -> Handle<B> {
-        let Handle { backend, locked_reads, is_held } = self;
-        Handle { backend: backend.clone(), locked_reads: locked_reads.clone(), is_held: is_held.clone() }
-    }
-}
-
-impl<B: ?Sized> Handle<B> {
-    pub(in crate::insides::store) fn new(backend: Arc<B>) -> Handle<B> {
-        Handle { backend, locked_reads: Arc::default(), is_held: Arc::default() }
-    }
-
-    pub(in crate::insides::store) fn backend(&self) -> &Arc<B> {
-        &self.backend
-    }
-
-    /// Whether syncs do nothing from now on. What is written meanwhile becomes durable with the first sync after that, or never.
-    pub(in crate::insides::store) fn hold(&self, is_held: bool) {
-        self.is_held.store(is_held, Ordering::Release);
-    }
-
-    /// Does what syncs several times, and syncs once, after it. Each sync is atomic, so the others order nothing.
-    pub(in crate::insides::store) fn as_one<R, E: From<io::Error>>(
-        &self,
-        act: impl FnOnce() -> Result<R, E>,
-    ) -> Result<R, E>
-    where
-        B: StorageBackend,
-    {
-        let result = {
-            let _held = Held { is_held: &self.is_held, was_held: self.is_held.swap(true, Ordering::AcqRel) };
-            act()?
-        };
-        self.sync_data()?;
-        Ok(result)
-    }
-
-    /// Reads by threads that had the file system's lock.
-    pub(in crate::insides::store) fn locked_reads(&self) -> u64 {
-        self.locked_reads.load(Ordering::Relaxed)
-    }
-}
-
-/// Syncs do nothing before it is dropped.
-struct Held<'a> {
-    is_held: &'a AtomicBool,
-    was_held: bool,
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.is_held.store(self.was_held, Ordering::Release);
-    }
-}
-
-impl<B: StorageBackend + ?Sized> StorageBackend for Handle<B> {
+impl<B: Backend + ?Sized> Backend for Arc<B> {
     fn len(&self) -> io::Result<u64> {
-        self.backend.len()
+        (**self).len()
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        if Locked::is_held() {
-            self.locked_reads.fetch_add(1, Ordering::Relaxed);
-        }
-        self.backend.read(offset, out)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.backend.set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        if self.is_held.load(Ordering::Acquire) { Ok(()) } else { self.backend.sync_data() }
+        (**self).read(offset, out)
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.backend.write(offset, data)
+        (**self).write(offset, data)
     }
 
-    fn close(&self) -> io::Result<()> {
-        self.backend.close()
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        (**self).set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        (**self).sync_data()
+    }
+
+    fn discard(&self, pages: Range<u64>) {
+        (**self).discard(pages);
+    }
+
+    fn check(&self) -> io::Result<()> {
+        (**self).check()
+    }
+
+    fn room(&self) -> Option<Room> {
+        (**self).room()
+    }
+
+    fn forget_unsynced(&self) {
+        (**self).forget_unsynced();
+    }
+
+    fn row_room(&self) -> usize {
+        (**self).row_room()
+    }
+
+    fn append_rows(&self, units: &[UnitPlace], rows: &[u8]) -> io::Result<()> {
+        (**self).append_rows(units, rows)
+    }
+
+    fn rows(&self) -> Vec<BatchRows> {
+        (**self).rows()
+    }
+
+    fn last_rows(&self) -> u64 {
+        (**self).last_rows()
+    }
+
+    fn forget_rows(&self, batch: u64) {
+        (**self).forget_rows(batch);
+    }
+
+    fn log(&self) -> Option<&Log> {
+        (**self).log()
     }
 }

@@ -91,7 +91,6 @@ fn mended(disk: &Disk, mut found: Vec<Finding>) -> Result<Vec<Finding>, MakeErro
     let superblock = superblock(&drive, &waiter())?;
     let options = MountOptions::default();
     let mut rows = disk.rows(&drive, Access::Use(&options))?;
-    rows.let_go();
     for _ in 0..ROUNDS_MAX {
         repair(&mut rows, &found)?;
         found = check(&rows, &superblock, &drive, &waiter(), Options::default().with_data(true))?;

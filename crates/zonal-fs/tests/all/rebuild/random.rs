@@ -149,7 +149,7 @@ fn metadata_damaged_anywhere_are_mended_or_made_anew() {
         let expected = rig.contents();
         let mut random = Pcg64Mcg::seed_from_u64(seed);
         for _ in 0..=seed % 4 {
-            rig.scribble(random.random_range(4..200), random.random_range(1..60));
+            rig.scribble(random.random_range(4..60), random.random_range(1..60));
         }
         match rig.rebuild() {
             Ok(_) => rebuilt += 1,

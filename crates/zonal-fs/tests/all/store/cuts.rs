@@ -10,24 +10,22 @@ use crate::store::rig::{
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use redb::{Database, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
 use std::collections::BTreeMap;
-use std::ops::Range;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use zonal_fs::format::{Anchor, Metadata};
 use zonal_fs::store::backend::log::{Access as Reach, Statistics};
 use zonal_fs::store::backend::{Store, StoreFile};
+use zonal_fs::store::{Rows, StoreError};
 use zonal_fs::superblocks;
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
-
-const TABLE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("rows");
 
 /// Power cycles of a case. Each continues with the result of the previous one.
 const CYCLES: u32 = 4;
 
 /// Number of keys. Few, so that they are changed often.
-const KEYS: u64 = 300;
+const KEYS: u64 = 2500;
 
 /// Without conventional zones: the superblock is in two zones in turn.
 const PLAIN: Shape = Shape {
@@ -39,7 +37,7 @@ const PLAIN: Shape = Shape {
     active: 5,
 };
 
-type Rows = BTreeMap<u64, Vec<u8>>;
+type Map = BTreeMap<u64, Vec<u8>>;
 
 /// The devices that lose power: a drive, and the file beside it.
 #[derive(Clone)]
@@ -59,7 +57,7 @@ impl Power {
         StoreFile::over(self.file.clone(), &UUID).unwrap()
     }
 
-    fn create(&self, place: StorePlace, shape: Shape) -> Result<Shared, String> {
+    fn create(&self, place: StorePlace, shape: Shape) -> Result<Arc<Store>, String> {
         shape.format(&self.drive);
         let drive = drive(Arc::new(image(&self.drive)));
         let (anchor, metadata, file) = match place {
@@ -74,10 +72,10 @@ impl Power {
             }
         };
         let store = create_at(drive, anchor, metadata, file).map_err(|e| e.to_string())?;
-        Ok(Shared(Arc::new(store)))
+        Ok(Arc::new(store))
     }
 
-    fn reach(&self, place: StorePlace) -> Result<Shared, String> {
+    fn reach(&self, place: StorePlace) -> Result<Arc<Store>, String> {
         let drive = drive(Arc::new(try_image(&self.drive).map_err(|e| e.to_string())?));
         let store = match place {
             StorePlace::File => {
@@ -88,7 +86,7 @@ impl Power {
             }
             _ => open_store(drive).map_err(|e| e.to_string())?,
         };
-        Ok(Shared(Arc::new(store)))
+        Ok(Arc::new(store))
     }
 
     fn all(&self) -> [&Arc<CutBacking>; 2] {
@@ -106,28 +104,6 @@ impl Power {
     }
 }
 
-/// A storage shared by the database and the test.
-#[derive(Clone, Debug)]
-struct Shared(Arc<Store>);
-
-impl StorageBackend for Shared {
-    fn len(&self) -> std::io::Result<u64> {
-        self.0.len()
-    }
-    fn read(&self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
-        self.0.read(offset, out)
-    }
-    fn set_len(&self, len: u64) -> std::io::Result<()> {
-        self.0.set_len(len)
-    }
-    fn sync_data(&self) -> std::io::Result<()> {
-        self.0.sync_data()
-    }
-    fn write(&self, offset: u64, data: &[u8]) -> std::io::Result<()> {
-        self.0.write(offset, data)
-    }
-}
-
 /// Statistics of a run, to detect a run that did nothing.
 #[derive(Default, Debug)]
 struct Done {
@@ -142,9 +118,9 @@ struct Case<'a> {
     place: StorePlace,
     random: Pcg64Mcg,
     power: Power,
-    committed: Rows,
+    committed: Map,
     /// Rows of the transaction that was being committed at the power cut.
-    wanted: Option<Rows>,
+    wanted: Option<Map>,
     done: &'a mut Done,
 }
 
@@ -162,7 +138,7 @@ impl<'a> Case<'a> {
             backing.sync().unwrap();
             backing.ignore_syncs_of(unsynced.clone());
         }
-        Case { place, random, power, committed: Rows::new(), wanted: None, done }
+        Case { place, random, power, committed: Map::new(), wanted: None, done }
     }
 
     fn run(mut self) -> Result<(), String> {
@@ -176,10 +152,10 @@ impl<'a> Case<'a> {
             let reached = self.power.reach(self.place);
             let opened = reached.and_then(|storage| Ok((storage.clone(), open(storage)?)));
             match opened {
-                Ok((storage, database)) => {
-                    self.work(&database);
+                Ok((storage, mut rows)) => {
+                    self.work(&mut rows);
                     let Statistics { pages_moved, segments_emptied, segments_taken, .. } =
-                        storage.0.statistics();
+                        storage.statistics();
                     self.done.pages_moved += pages_moved;
                     self.done.segments_emptied += segments_emptied;
                     self.done.segments_taken += segments_taken;
@@ -194,11 +170,11 @@ impl<'a> Case<'a> {
     }
 
     /// Transactions until the power is cut, or a limited number.
-    fn work(&mut self, database: &Database) {
+    fn work(&mut self, rows: &mut Rows) {
         for _ in 0..self.random.random_range(1..250) {
             let mut next = self.committed.clone();
             self.wanted = None;
-            if self.transaction(database, &mut next).is_err() {
+            if self.transaction(rows, &mut next).is_err() {
                 self.done.cut_in_commit += u64::from(self.wanted.is_some());
                 return;
             }
@@ -207,40 +183,37 @@ impl<'a> Case<'a> {
         }
     }
 
-    fn transaction(&mut self, database: &Database, next: &mut Rows) -> Result<(), redb::Error> {
-        let change = database.begin_write()?;
-        {
-            let mut table = change.open_table(TABLE)?;
-            let (changes, keys, longest) = match self.random.random_range(0..20) {
-                0 => (150, KEYS, 500),
-                1 => (3, 5, 40_000),
-                _ => (8, KEYS, 500),
-            };
-            for _ in 0..self.random.random_range(0..changes) {
-                let key = self.random.random_range(0..keys);
-                if self.random.random_bool(0.3) {
-                    table.remove(key)?;
-                    next.remove(&key);
-                } else {
-                    let value = value(&mut self.random, longest);
-                    table.insert(key, &value[..])?;
-                    next.insert(key, value);
-                }
+    fn transaction(&mut self, rows: &mut Rows, next: &mut Map) -> Result<(), StoreError> {
+        let (changes, keys, longest) = match self.random.random_range(0..20) {
+            0 => (800, KEYS, 500),
+            1 => (3, 5, 40_000),
+            _ => (8, KEYS, 500),
+        };
+        for _ in 0..self.random.random_range(0..changes) {
+            let key = self.random.random_range(0..keys);
+            if self.random.random_bool(0.3) {
+                rows.delete(row(key));
+                next.remove(&key);
+            } else {
+                let value = value(&mut self.random, longest);
+                rows.put(row(key), value.clone());
+                next.insert(key, value);
             }
         }
+        // Most others go to the log.
         if self.random.random_bool(0.1) {
-            *next = self.committed.clone();
-            change.abort()?;
-            return Ok(());
+            rows.squeeze();
         }
         self.wanted = Some(next.clone());
-        Ok(change.commit()?)
+        let committed = rows.seal().expect("nothing is sealed").commit()?;
+        rows.settled(committed);
+        Ok(())
     }
 
     /// Checks that all committed rows are there, and nothing uncommitted.
     fn judge(&mut self) -> Result<(), String> {
         let found = self.power.reach(self.place).and_then(open)?;
-        let found = rows(&found).map_err(|e| e.to_string())?;
+        let found = all(&found).map_err(|e| e.to_string())?;
         if found != self.committed && Some(&found) != self.wanted.as_ref() {
             return Err(format!("{} rows found, {} committed", found.len(), self.committed.len()));
         }
@@ -256,17 +229,21 @@ fn value(random: &mut impl Rng, longest: usize) -> Vec<u8> {
     value
 }
 
-fn open(storage: Shared) -> Result<Database, String> {
-    Database::builder().set_cache_size(1 << 20).create_with_backend(storage).map_err(|e| e.to_string())
+fn row(key: u64) -> Vec<u8> {
+    [&b"K"[..], &key.to_be_bytes()].concat()
 }
 
-fn rows(database: &Database) -> Result<Rows, redb::Error> {
-    let read = database.begin_read()?;
-    let table = match read.open_table(TABLE) {
-        Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Rows::new()),
-        other => other?,
-    };
-    table.iter()?.map(|row| row.map(|(k, v)| (k.value(), v.value().to_vec())).map_err(Into::into)).collect()
+fn open(storage: Arc<Store>) -> Result<Rows, String> {
+    Rows::open(storage, 1 << 20).map_err(|e| e.to_string())
+}
+
+fn all(rows: &Rows) -> Result<Map, StoreError> {
+    let mut found = Map::new();
+    rows.scan(b"K", b"L", |key, value| {
+        found.insert(u64::from_be_bytes(key[1..].try_into().unwrap()), value.to_vec());
+        ControlFlow::Continue(())
+    })?;
+    Ok(found)
 }
 
 fn first_failure(

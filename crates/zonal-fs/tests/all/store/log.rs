@@ -6,7 +6,6 @@ use crate::store::rig::{SMALL, Shape, UUID, anchor, create, create_at, drive, im
 use proptest::prelude::*;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use redb::StorageBackend;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,14 +51,14 @@ fn opened(device: &Arc<dyn Device>) -> Store {
     open(drive(device.clone())).unwrap()
 }
 
-fn content(storage: &dyn StorageBackend) -> Vec<u8> {
+fn content(storage: &dyn Backend) -> Vec<u8> {
     let mut bytes = vec![0; storage.len().unwrap() as usize];
     storage.read(0, &mut bytes).unwrap();
     bytes
 }
 
 /// Changes `storage` and `model` in the same way.
-fn change(storage: &dyn StorageBackend, model: &mut Vec<u8>, random: &mut impl Rng) {
+fn change(storage: &dyn Backend, model: &mut Vec<u8>, random: &mut impl Rng) {
     if random.random_bool(0.05) {
         let len = random.random_range(60 * PAGE..100 * PAGE);
         storage.set_len(len as u64).unwrap();
@@ -199,32 +198,31 @@ fn log_grows_until_no_empty_zone_is_left() {
     assert_eq!(opened(&device).room().segments, 9);
 }
 
-const ROWS: redb::TableDefinition<'_, u64, &[u8]> = redb::TableDefinition::new("rows");
+fn row(key: u64) -> Vec<u8> {
+    [&b"K"[..], &key.to_be_bytes()].concat()
+}
 
-/// Fills a database on `storage`, and returns the number of committed rows.
+/// Fills rows on `storage`, and returns the number of committed ones.
 fn fill(storage: Store) -> u64 {
-    let database = redb::Database::builder().create_with_backend(storage).unwrap();
+    let mut rows = Rows::open(storage, 1 << 20).unwrap();
     for key in 0.. {
-        let change = database.begin_write().unwrap();
-        let inserted = change
-            .open_table(ROWS)
-            .and_then(|mut table| Ok(table.insert(key, &[key as u8; 20_000][..]).map(drop)?));
-        if inserted.is_err() || change.commit().is_err() {
-            return key;
+        rows.put(row(key), vec![key as u8; 20_000]);
+        match rows.seal().unwrap().commit() {
+            Ok(committed) => rows.settled(committed),
+            Err(_) => return key,
         }
     }
     unreachable!("it is not full");
 }
 
 #[test]
-fn database_on_a_full_log_is_read_when_it_is_opened_again() {
+fn rows_on_a_full_log_are_read_when_it_is_opened_again() {
     let device = ram(20);
-    let rows = fill(created(&device, 20));
-    assert!(rows > 20, "{rows} rows");
-    let database = redb::Database::builder().create_with_backend(opened(&device)).unwrap();
-    let table = redb::ReadableDatabase::begin_read(&database).unwrap().open_table(ROWS).unwrap();
-    for key in 0..rows {
-        assert_eq!(table.get(key).unwrap().unwrap().value(), [key as u8; 20_000]);
+    let count = fill(created(&device, 20));
+    assert!(count > 20, "{count} rows");
+    let rows = Rows::open(opened(&device), 1 << 20).unwrap();
+    for key in 0..count {
+        assert_eq!(rows.get(&row(key)).unwrap().unwrap(), [key as u8; 20_000]);
     }
 }
 
@@ -663,7 +661,7 @@ fn damaged_batch_of_rows_matters_only_if_the_database_does_not_include_it() {
         // In the second block of the batch.
         let last = bytes.iter().rposition(|byte| *byte == 0xAB).unwrap();
         if is_included {
-            rows.count_pages();
+            rows.squeeze();
         }
         commit(&mut rows, 2, 10);
         drop(rows);

@@ -1,13 +1,12 @@
 //! Substitutes for a write pointer if a segment is a piece of the conventional zones.
 
 use crate::store::rig::{SMALL, UUID, drive, image, made, open, waiters};
-use redb::StorageBackend;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use zonal_core::{DeviceError, Nanos, Sector};
 use zonal_fs::format::crc32c;
 use zonal_fs::store::backend::log::begun;
-use zonal_fs::store::backend::{SegmentId, Store};
+use zonal_fs::store::backend::{Backend, SegmentId, Store};
 use zonal_fs::superblocks;
 use zonal_io::buffer::IoBuf;
 use zonal_io::fault::{Carried, Effect, Fault, Late, Ops, Plan, Rule, RulePlace, Settling};

@@ -160,7 +160,6 @@ impl Job<'_> {
         if found.iter().any(Finding::is_repairable) {
             let mounted = MountOptions::default();
             let mut rows = self.open(Access::Use(&mounted)).map_err(|error| self.hinted(error))?;
-            rows.let_go();
             found = self.mend(&mut rows, found)?;
             self.print(out, &rows, &found, FindingStage::Left)?;
         }

@@ -60,6 +60,8 @@ pub(super) struct Checkpoint {
     pub(super) len: u64,
     /// Segments in the list that follows.
     pub(super) listed: u32,
+    /// Blocks of the segment.
+    pub(super) blocks: u32,
     /// Blocks of the table after the list; `None` if an earlier checkpoint has the table.
     pub(super) table_blocks: Option<u32>,
     /// Bytes of the rows after the table.
@@ -232,6 +234,7 @@ struct Raw {
     items: U32,
     /// A checkpoint's sum of its body; the segment of the part before.
     word: U32,
+    /// Block of the part before; a checkpoint's blocks of the segment.
     prior_block: U32,
     /// Checksum of the blocks of rows after the head of a part.
     rows_crc: U32,
@@ -308,6 +311,7 @@ impl Checkpoint {
         raw.flags = if self.table_blocks.is_some() { TABLE } else { 0 }.into();
         raw.items = self.listed.into();
         raw.word = self.body_crc.into();
+        raw.prior_block = self.blocks.into();
     }
 
     fn parse(raw: &Raw) -> Result<Checkpoint, Damage> {
@@ -316,6 +320,7 @@ impl Checkpoint {
             before: raw.before.get(),
             len: raw.len.get(),
             listed: raw.items.get(),
+            blocks: raw.prior_block.get(),
             table_blocks: (raw.flags.get() & TABLE != 0).then_some(raw.count.get()),
             rows_bytes: raw.cut.get().try_into().map_err(|_| Damage::Field("rows"))?,
             body_crc: raw.word.get(),
@@ -415,13 +420,14 @@ mod tests {
     }
 
     fn checkpoint() -> impl Strategy<Value = HeadKind> {
-        (any::<[u64; 3]>(), any::<[u32; 3]>(), any::<Option<u32>>()).prop_map(
-            |([batch, before, len], [listed, rows_bytes, body_crc], table_blocks)| {
+        (any::<[u64; 3]>(), any::<[u32; 4]>(), any::<Option<u32>>()).prop_map(
+            |([batch, before, len], [listed, blocks, rows_bytes, body_crc], table_blocks)| {
                 HeadKind::Checkpoint(Checkpoint {
                     batch,
                     before,
                     len,
                     listed,
+                    blocks,
                     table_blocks,
                     rows_bytes,
                     body_crc,
@@ -455,7 +461,7 @@ mod tests {
         fn any_bytes_under_a_good_checksum_are_parsed_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
             let place = SegmentPlace { segment: SegmentId(0), block: 0 };
             let kind = HeadKind::Checkpoint(Checkpoint {
-                batch: 0, before: 0, len: 0, listed: 0, table_blocks: None, rows_bytes: 0, body_crc: 0,
+                batch: 0, before: 0, len: 0, listed: 0, blocks: 0, table_blocks: None, rows_bytes: 0, body_crc: 0,
             });
             let mut block = Head { place, beginning: 0, kind }.emit(&UUID);
             for (n, byte) in bytes.iter().enumerate() {
@@ -470,9 +476,10 @@ mod tests {
     #[test]
     fn head_of_another_place_file_system_or_version_is_rejected() {
         let place = SegmentPlace { segment: SegmentId(3), block: 9 };
-        let (table_blocks, rows_bytes) = (Some(5), 7);
+        let (batch, before, len, listed, blocks) = (1, 2, 3, 4, 5);
+        let (table_blocks, rows_bytes, body_crc) = (Some(6), 7, 8);
         let checkpoint =
-            Checkpoint { batch: 1, before: 2, len: 3, listed: 4, table_blocks, rows_bytes, body_crc: 6 };
+            Checkpoint { batch, before, len, listed, blocks, table_blocks, rows_bytes, body_crc };
         let head = Head { place, beginning: 7, kind: HeadKind::Checkpoint(checkpoint) };
         let mut block = head.emit(&UUID);
         let elsewhere = SegmentPlace { block: 10, ..place };

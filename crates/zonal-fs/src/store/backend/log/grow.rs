@@ -9,26 +9,43 @@ use super::super::error::{BackendError, SegmentId, Stop};
 use super::{Log, LogState, SegmentSlot};
 use crate::drive::{Drive, is_zone_limit_exceeded};
 use crate::format::{Anchor, STORE_ZONES_MAX};
-use crate::space::open::OPEN_MIN;
+use crate::space::open::{OPEN_MIN, ZONES_MIN};
 use crate::superblocks::{self, COPY_BLOCKS, Site};
 use crate::waiter::Wait;
 use crate::{BLOCK_SECTORS, format::Metadata};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use zonal_core::{RequestError, Sector, ZoneCondition, ZoneIndex};
 
+/// How much a zone is needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ZoneNeed {
+    /// There are others, or other ways.
+    More,
+    /// Nothing can be written without it.
+    Last,
+}
+
 /// Gives sequential zones to the store, and to homes of the superblock.
 pub trait ZoneSource: Send + Sync {
-    /// The lowest free zone that the store can have at once, which is the store's from then on; not one of `taken`.
-    fn take(&self, drive: &Drive, waiter: &dyn Wait, taken: &[ZoneIndex]) -> Option<ZoneIndex>;
+    /// The lowest free zone that the store can have at once, which is the store's from then on; not one of `taken`. If `need` is
+    /// [`ZoneNeed::Last`], nothing can be committed without it.
+    fn take(
+        &self,
+        drive: &Drive,
+        waiter: &dyn Wait,
+        taken: &[ZoneIndex],
+        need: ZoneNeed,
+    ) -> Option<ZoneIndex>;
 }
 
 /// Where no file system is at work on the drive: zones that are empty are free.
 pub(super) struct EmptyZones;
 
 impl ZoneSource for EmptyZones {
-    fn take(&self, drive: &Drive, waiter: &dyn Wait, taken: &[ZoneIndex]) -> Option<ZoneIndex> {
+    fn take(&self, drive: &Drive, waiter: &dyn Wait, taken: &[ZoneIndex], _: ZoneNeed) -> Option<ZoneIndex> {
         let report = drive.report(waiter).ok()?;
         let is_free = |zone: &&zonal_core::ZoneDescriptor| {
             zone.condition == ZoneCondition::Empty && !taken.contains(&zone.zone)
@@ -40,11 +57,11 @@ impl ZoneSource for EmptyZones {
 /// Whether there is a zone that a store, or a home of the superblock, can have.
 pub(crate) fn has_empty_zone(drive: &Drive, waiter: &dyn Wait, anchor: &Anchor) -> bool {
     let taken: Vec<ZoneIndex> = anchor.zones.iter().chain(&anchor.homes).copied().collect();
-    EmptyZones.take(drive, waiter, &taken).is_some()
+    EmptyZones.take(drive, waiter, &taken, ZoneNeed::Last).is_some()
 }
 
-/// Pages of the smallest change: a row, what leads to it, and the database's header.
-const SMALLEST_BATCH: u64 = 4;
+/// Pages of the smallest commit: a table of one row, and the root.
+pub(super) const SMALLEST_BATCH: u64 = 5;
 
 /// What a growing log takes next.
 enum Next {
@@ -159,7 +176,7 @@ impl Log {
             let taken: Vec<ZoneIndex> = anchor.zones.iter().chain(&anchor.homes).copied().collect();
             let taken = RefCell::new(taken);
             let free = || {
-                let zone = source.take(drive, waiter, &taken.borrow())?;
+                let zone = source.take(drive, waiter, &taken.borrow(), ZoneNeed::More)?;
                 taken.borrow_mut().push(zone);
                 Some(zone)
             };
@@ -217,7 +234,14 @@ impl Log {
         let can_grow = match self.next(&anchor) {
             Next::Nothing => false,
             Next::Piece(piece) => self.segments.blocks_left(piece) > 0,
-            Next::Zone => self.with_drive(|drive, waiter| has_empty_zone(drive, waiter, &anchor)),
+            Next::Zone => self.with_drive(|drive, waiter| {
+                let geometry = drive.volume().info().geometry;
+                let conventional = (0..geometry.conventional_zones()).map(ZoneIndex);
+                let reserved: BTreeSet<ZoneIndex> =
+                    conventional.chain(anchor.zones.iter().chain(&anchor.homes).copied()).collect();
+                let data = geometry.zones() - reserved.len() as u32;
+                data > ZONES_MIN && has_empty_zone(drive, waiter, &anchor)
+            }),
         };
         match self.state.lock().admit(SMALLEST_BATCH, 0) {
             Err(BackendError::Full { needed, usable }) if !can_grow => {
@@ -265,7 +289,11 @@ impl Log {
             Next::Zone => {
                 let source = self.source.lock().clone();
                 let taken: Vec<ZoneIndex> = anchor.zones.iter().chain(&anchor.homes).copied().collect();
-                let zone = self.with_drive(|drive, waiter| source.take(drive, waiter, &taken));
+                let need = match self.state.lock().admit(SMALLEST_BATCH, 0) {
+                    Ok(()) => ZoneNeed::More,
+                    Err(_) => ZoneNeed::Last,
+                };
+                let zone = self.with_drive(|drive, waiter| source.take(drive, waiter, &taken, need));
                 let Some(zone) = zone else { return Ok(false) };
                 self.take_zone(zone)?;
                 Ok(true)

@@ -1,4 +1,4 @@
-//! The metadata store: a database's pages in a log over segments.
+//! The metadata store: pages in a log over segments.
 //!
 //! What a sync makes durable is one *batch*: heads that list pages with their sums, and the pages that follow them. A page
 //! table in memory says where each page's newest copy is. Each page is verified when it is read. A small commit is a batch of
@@ -50,18 +50,20 @@ use crate::superblocks;
 use crate::waiter::Waiters;
 use ahead::Ahead;
 use grow::EmptyZones;
-pub use grow::ZoneSource;
 pub(crate) use grow::has_empty_zone;
 pub(crate) use grow::plan_pieces;
+pub use grow::{ZoneNeed, ZoneSource};
 use parking_lot::Mutex;
+pub use rows::BatchRows;
 use rows::LoggedRows;
 pub(in crate::insides::store) use rows::after;
 pub(crate) use rows::{UNITS_BLOCKS_MAX, UNITS_MAX};
 pub use space::{NEW_PAGES_MIN, new_pages};
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use table::{Entry, Table};
+use table::{Entry, Spot, Table};
 use zonal_core::{Op, ZoneDescriptor};
 
 /// Fewest segments of a log: the current one and a free one.
@@ -79,7 +81,7 @@ const FAILURES_MAX: u8 = 3;
 /// Tries to read pages that are being moved.
 const READS_MAX: u32 = 8;
 
-/// A database in a log.
+/// Pages in a log.
 pub type Store = Paged<Log>;
 
 /// A log of pages in segments. See the module.
@@ -230,7 +232,7 @@ pub struct Begun {
     pub beginning: u64,
     /// The last batch that is in its checkpoint.
     pub batch: u64,
-    /// Bytes of the database then.
+    /// Bytes of all pages then.
     pub len: u64,
 }
 
@@ -383,7 +385,7 @@ impl Store {
     }
 }
 
-/// The database writes a last batch when it is closed, before it drops the log.
+/// Names the last batch, so that a store without it is refused.
 impl Drop for Log {
     fn drop(&mut self) {
         // A failure leaves the state that a crash would.
@@ -571,6 +573,27 @@ impl Medium for Log {
             return Err(BackendError::ReadOnly);
         }
         self.store_batch(snapshot)
+    }
+
+    fn discard(&self, pages: Range<u64>) {
+        self.state.lock().table.discard(pages);
+    }
+
+    /// No page lies in a zone that was reset since.
+    fn check(&self) -> Result<(), BackendError> {
+        let state = self.state.lock();
+        let is_gone = |spot: &Spot| {
+            let slot = &state.slots[spot.slot];
+            // The pages of an offline zone are there as far as anyone knows.
+            let is_offline = slot.is_bad && slot.written == 0;
+            slot.is_gone() || slot.segment.as_zone().is_some() && !is_offline && spot.block >= slot.written
+        };
+        let gone = state.table.spots().find(is_gone);
+        gone.map_or(Ok(()), |spot| {
+            let place = SegmentPlace { segment: state.slots[spot.slot].segment, block: spot.block };
+            let damage = Damage::Missing("what was durable");
+            Err(BackendError::Damaged { place, what: "a page of metadata", damage })
+        })
     }
 
     fn has(&self, page: u64) -> bool {

@@ -269,6 +269,11 @@ impl<'a> Opening<'a> {
                 continue;
             };
             match head {
+                Ok(Head { kind: HeadKind::Checkpoint(checkpoint), .. })
+                    if checkpoint.blocks != self.slots[slot].blocks =>
+                {
+                    return Err(self.damaged(spot, LOG, Damage::Field("blocks of the segment")));
+                }
                 Ok(Head { beginning, kind: HeadKind::Checkpoint(checkpoint), .. }) => {
                     begun.push(Begun { slot, beginning, checkpoint });
                 }
@@ -613,14 +618,13 @@ impl<'a> Opening<'a> {
                 self.slots[found.spot.slot].is_needed = true;
                 len = found.part.len;
                 if found.part.rows.is_some() {
-                    // Damage does not matter if they are in the database as well.
+                    // Damage does not matter if they are in tables as well.
                     let read = self.rows_of(found)?;
                     let these = read.as_deref().and_then(parse_batch).map(|(_, rows)| rows.into());
                     rows.push((batch, these.ok_or(self.place(found.spot))));
                 }
             }
         }
-        self.pages_are_there(&table)?;
         if let Some(current) = current {
             self.slots[current.slot].written = current.block;
         }
@@ -649,19 +653,6 @@ impl<'a> Opening<'a> {
             rows,
             statistics: Statistics::default(),
         })
-    }
-
-    /// No page lies in a zone that was reset since.
-    fn pages_are_there(&self, table: &Table) -> Result<(), BackendError> {
-        let is_gone = |spot: &Spot| {
-            let Seen { written, is_readable, .. } = self.seen[spot.slot];
-            let end = written.unwrap_or(self.slots[spot.slot].blocks);
-            is_readable && spot.block >= end
-        };
-        match table.spots().find(is_gone) {
-            None => Ok(()),
-            Some(spot) => Err(self.damaged(spot, "a page of metadata", Damage::Missing("what was durable"))),
-        }
     }
 
     fn apply(&self, table: &mut Table, found: &Found) -> Result<(), BackendError> {

@@ -1,8 +1,8 @@
-//! Rows in the log: changes that are durable but not in the database yet.
+//! Rows in the log: changes that are durable but in no table yet.
 //!
-//! A commit of the database writes a dozen pages, however small the change. A small commit is therefore a batch of changed rows. The next
-//! commit of the database includes these rows, and records the number of the last batch that it includes. After an opening, later batches
-//! are applied on top of the database.
+//! A table takes several pages, and merges of tables more. A small commit is therefore a batch of changed rows. The next commit of tables
+//! includes these rows, and records the number of the last batch that it includes. After an opening, later batches are applied on top of
+//! the tables.
 //!
 //! # Units
 //! A batch of rows lists the units of data that may not be durable yet. One flush makes the units and the batch durable. An opening
@@ -10,11 +10,12 @@
 //! was written after the flush had returned.
 //!
 //! # Memory
-//! The log keeps these rows in memory until the database includes them, and writes them to each checkpoint that has a table. So an opening
+//! The log keeps these rows in memory until tables include them, and writes them to each checkpoint that has a table. So an opening
 //! needs no segment older than the newest table.
 
 use super::super::error::{BackendError, Damage, SegmentPlace};
 use super::format::rows_blocks;
+use super::grow::SMALLEST_BATCH;
 use super::{Log, LogState};
 use crate::BLOCK_BYTES;
 use crate::format::{UnitPlace, varint};
@@ -22,7 +23,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Number of a batch, and its rows, or its place if they are damaged.
-pub(in crate::insides::store) type BatchRows = (u64, Result<Arc<[u8]>, SegmentPlace>);
+pub type BatchRows = (u64, Result<Arc<[u8]>, SegmentPlace>);
 
 /// Share of a segment for logged rows: one byte in this number.
 const ROWS_PART: usize = 32;
@@ -67,7 +68,7 @@ impl LoggedRows {
         (self.bytes as u64).div_ceil(BLOCK_BYTES.into())
     }
 
-    /// Encodes the rows for a checkpoint. Damaged batches are in the database as well, because the store could not be opened otherwise.
+    /// Encodes the rows for a checkpoint. Damaged batches are in tables as well, because the store could not be opened otherwise.
     pub(super) fn emit(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.bytes);
         for (batch, rows) in &self.batches {
@@ -85,8 +86,11 @@ fn checkpoint_bytes((_, rows): &BatchRows) -> usize {
 }
 
 impl LogState {
-    /// Maximum number of bytes of the next batch of rows.
+    /// Maximum number of bytes of the next batch of rows; 0 if there would be no room for them in tables later.
     pub(super) fn row_room(&self) -> usize {
+        if self.admit(SMALLEST_BATCH, 0).is_err() {
+            return 0;
+        }
         let slots = self.slots.iter().filter(|slot| slot.is_usable());
         let blocks = slots.map(|slot| slot.blocks).min().unwrap_or(0);
         let all = (blocks as usize * BLOCK_BYTES as usize / ROWS_PART).min(ROWS_MAX);
@@ -146,16 +150,16 @@ impl Log {
     }
 
     /// Batches of logged rows, in order.
-    pub(in crate::insides::store) fn rows(&self) -> Vec<BatchRows> {
+    pub(in crate::insides::store) fn logged_rows(&self) -> Vec<BatchRows> {
         self.state.lock().rows.batches.iter().cloned().collect()
     }
 
     /// Number of the last batch of logged rows; 0 if there is none.
-    pub(crate) fn last_rows(&self) -> u64 {
+    pub(in crate::insides::store) fn last_rows(&self) -> u64 {
         self.state.lock().rows.batches.back().map_or(0, |(batch, _)| *batch)
     }
 
-    /// Drops the rows of all batches up to `batch`, which are durable in the database.
+    /// Drops the rows of all batches up to `batch`, which are durable in tables.
     pub(in crate::insides::store) fn forget_rows(&self, batch: u64) {
         self.state.lock().rows.forget(batch);
     }

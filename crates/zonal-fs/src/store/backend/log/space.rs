@@ -167,7 +167,7 @@ impl LogState {
     }
 
     /// True if `slot` is a zone, and the pages in use fit twice into the other segments.
-    fn can_do_without(&self, slot: usize) -> bool {
+    pub(super) fn can_do_without(&self, slot: usize) -> bool {
         let others = self.slots.iter().enumerate().filter(|(other, of)| *other != slot && of.is_usable());
         let rest = longest(self.usable_of(others.map(|(_, slot)| slot)));
         let fits = 2 * self.table.mapped() <= rest && rest >= NEW_PAGES_MIN;

@@ -4,6 +4,7 @@
 
 use super::super::error::Damage;
 use crate::BLOCK_BYTES;
+use std::ops::Range;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -143,6 +144,12 @@ impl Table {
         let end = self.chunks.len() as u64 * CHUNK as u64;
         (page..end).for_each(|page| self.replace(page, NOWHERE));
         self.chunks.truncate(Table::blocks_of(page) as usize);
+    }
+
+    /// Forgets `pages`.
+    pub(super) fn discard(&mut self, pages: Range<u64>) {
+        let end = self.chunks.len() as u64 * CHUNK as u64;
+        (pages.start..pages.end.min(end)).for_each(|page| self.replace(page, NOWHERE));
     }
 
     fn replace(&mut self, page: u64, raw: Raw) {

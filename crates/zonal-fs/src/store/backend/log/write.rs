@@ -212,6 +212,35 @@ impl Log {
         }
     }
 
+    /// Moves the pages of zones that the log can do without, so that they can be given back. No other thread may write.
+    pub(in crate::insides::store) fn vacate(&self) -> Result<(), BackendError> {
+        let (slots, len, is_needed) = {
+            let state = self.state.lock();
+            let is_needed = |slot: usize| state.slots[slot].is_needed && state.can_do_without(slot);
+            let others = (0..state.slots.len())
+                .filter(|slot| state.current.is_none_or(|current| current.slot != *slot));
+            (state.slots.len(), state.len, state.free() > 0 && others.into_iter().any(is_needed))
+        };
+        if is_needed {
+            // A checkpoint with a table, and a batch after it, need nothing that was before.
+            self.state.lock().since_table = u64::from(u32::MAX);
+            self.begin_segment()?;
+            self.commit(&Draft { len, cut: u64::MAX, pages: Vec::new(), asked: 0, rows: None })?;
+        }
+        for _ in 0..slots {
+            let slot = {
+                let state = self.state.lock();
+                let victim = state.victim(|slot| state.can_do_without(slot));
+                victim.filter(|slot| state.fits(state.table.live(*slot).into(), 0))
+            };
+            match slot {
+                Some(slot) => self.empty(slot)?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
     /// Pages that a batch takes along from the segment that is to be emptied, if there is little room.
     fn come_along(&self, snapshot: &Snapshot) -> Result<Vec<Page>, BackendError> {
         let asked = snapshot.pages.len();
@@ -623,6 +652,7 @@ impl Log {
             before: state.begun.newest,
             len: state.len,
             listed: state.slots.len() as u32,
+            blocks: state.slots[slot].blocks,
             table_blocks: has_table.then(|| state.table.blocks()),
             rows_bytes,
             body_crc: crc32c(&body),

@@ -30,6 +30,14 @@ impl Medium for Shelf {
         Ok(())
     }
 
+    fn discard(&self, pages: Range<u64>) {
+        self.pages.lock().retain(|page, _| !pages.contains(page));
+    }
+
+    fn check(&self) -> Result<(), BackendError> {
+        Ok(())
+    }
+
     fn has(&self, page: u64) -> bool {
         self.pages.lock().contains_key(&page)
     }

@@ -1,10 +1,10 @@
 //! What opening and reading cost.
 
+use super::super::Backend;
 use super::table::Spot;
 use super::*;
 use crate::format::{Metadata, Superblock};
 use crate::waiter::polling;
-use redb::StorageBackend;
 use std::ops::Range;
 use std::time::Instant;
 use zonal_core::ZoneIndex;
