@@ -90,7 +90,10 @@ impl Shared {
         sealed: &Sealed,
         unflushed: &UnflushedUnits,
     ) -> Result<(), FsError> {
-        self.wait_for_readers(waiter, sealed);
+        if sealed.writes_tables() && !self.lock().rows.gauge().has_room() {
+            // Tables that other threads read take room that merges need.
+            self.reclaim_rows(waiter);
+        }
         // Without checksums an opening cannot verify the data.
         let are_listed =
             sealed.takes_units() && self.has_data() && self.superblock.is_summed && !unflushed.are_many;

@@ -2,8 +2,8 @@
 //!
 //! Reading a row that is not in memory may take the drive seconds. So a thread reads it before it
 //! takes the lock, to keep other threads from waiting. A read-only call is then done. A call that
-//! changes something takes the lock and reads again. By then the row is in the cache,
-//! unless it has been evicted, or in a layer in memory.
+//! changes something takes the lock and reads again. By then the row is in the cache, unless
+//! it has been evicted, or in a layer in memory.
 //! [`Statistics::locked_reads`](super::Statistics::locked_reads) counts the rare misses.
 //!
 //! # Consistency of two rows

@@ -5,10 +5,10 @@
 //! by garbage collection, and for units in flight.
 //!
 //! # When space seems to be exhausted
-//! If rows were removed, all tables of rows are merged. If that is not enough, the store takes another segment, as long as files can do
-//! without it. Failing that, zones are collected, because rows describe the data written to a zone
-//! until it is reset. If this fails, too, there is no space, and further callers are refused at
-//! once, until something changes.
+//! If rows were removed, all tables of rows are merged. If that is not enough, the store takes
+//! another segment, as long as files can do without it. Failing that, zones are collected, because
+//! rows describe the data written to a zone until it is reset. If this fails, too, there is no
+//! space, and further callers are refused at once, until something changes.
 
 use super::core::{Core, Shared};
 use super::create::GRANTED_CHANGES_MAX;
@@ -122,7 +122,7 @@ impl Shared {
     }
 
     /// Waits until the pages of earlier tables are free, which other threads may read.
-    fn reclaim_rows(&self, waiter: &dyn Wait) {
+    pub(super) fn reclaim_rows(&self, waiter: &dyn Wait) {
         let begin = waiter.now();
         while !self.lock().rows.reclaim() && waiter.now().0 - begin.0 <= READS_MAX.0 {
             waiter.wait(self.drive.volume());

@@ -11,8 +11,8 @@ use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::space::Reservation;
 use crate::space::cost::Need;
+use crate::store::StoreError;
 use crate::store::backend::log::{Log, ZoneNeed, ZoneSource};
-use crate::store::{Sealed, StoreError};
 use crate::waiter::Wait;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -206,15 +206,6 @@ impl Shared {
             }
             waiter.wait(self.drive.volume());
         }
-    }
-
-    /// Waits for readers of earlier commits if this commit requires it.
-    pub(super) fn wait_for_readers(&self, waiter: &dyn Wait, sealed: &Sealed) {
-        let begin = waiter.now();
-        while sealed.waits_for_readers() && waiter.now().0 - begin.0 <= READS_MAX.0 {
-            waiter.wait(self.drive.volume());
-        }
-        waiter.done();
     }
 
     /// Records the last batch in the superblock, if there was none for [`IDLE`].

@@ -38,9 +38,6 @@ const CHANGES_MAX: usize = 50_000;
 /// Global rows that a file system cannot be opened without, or that would be wrong if they were outdated.
 const COUNTERS: [&str; 5] = ["ino", "sequence", "superblock", FILES, FILES_AS_OF];
 
-/// Bytes of the copy written at a time.
-const CHUNK: usize = 1 << 20;
-
 /// Cache of the store in memory, in bytes.
 const CACHE_BYTES: usize = 16 << 20;
 
@@ -152,44 +149,23 @@ impl Salvaged {
     ) -> Result<(), MakeError> {
         let found = superblocks::find(drive, &*waiters())?;
         let store = make::open_store(drive, waiters, beside, &found)?;
-        let store = Arc::new(store);
-        // The log forgets pages that are not in use, which take room until then.
-        let _ = Rows::open(store.clone(), CACHE_BYTES);
-        Ok(self.copy_to(&*store)?)
+        Ok(self.replace(Arc::new(store))?)
     }
 
-    /// Copies all rows as tables, to which no rows in the log of the damaged store are applied.
-    fn copy_to(&self, store: &impl Backend) -> Result<(), StoreError> {
-        let memory = Memory::new();
-        let mut copy = Rows::open(memory.clone(), CACHE_BYTES)?;
-        copy.cover(self.last_rows);
-        let mut result = Ok(());
-        Rows::open(self.memory.clone(), CACHE_BYTES)?.scan(&[], &[u8::MAX], |key, value| {
-            copy.put(key.to_vec(), value.to_vec());
-            result = commit_if_large(&mut copy);
-            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-        })?;
-        result?;
-        copy.squeeze();
-        commit(&mut copy)?;
-        drop(copy);
-        let len = memory.len()?;
+    fn replace(&self, store: Arc<dyn Backend>) -> Result<(), StoreError> {
+        // The log forgets pages that are not in use, which take room until then.
+        let _ = Rows::open_shared(store.clone(), CACHE_BYTES);
+        // All pages and logged rows go with the only commit that follows.
         store.set_len(0)?;
-        store.set_len(len)?;
-        let mut bytes = vec![0; CHUNK];
-        for at in (0..len).step_by(CHUNK) {
-            let bytes = &mut bytes[..CHUNK.min((len - at) as usize)];
-            memory.read(at, bytes)?;
-            // Pages that were never written are zeroes and take no space.
-            let mut page_at = at;
-            for page in bytes.chunks(BLOCK_BYTES as usize) {
-                if page.iter().any(|byte| *byte != 0) {
-                    store.write(page_at, page)?;
-                }
-                page_at += page.len() as u64;
-            }
-        }
-        Ok(store.sync_data()?)
+        store.forget_rows(self.last_rows);
+        let mut rows = Rows::open_shared(store, CACHE_BYTES)?;
+        rows.cover(self.last_rows);
+        rows.squeeze();
+        Rows::open(self.memory.clone(), CACHE_BYTES)?.scan(&[], &[u8::MAX], |key, value| {
+            rows.put(key.to_vec(), value.to_vec());
+            ControlFlow::Continue(())
+        })?;
+        commit(&mut rows)
     }
 }
 

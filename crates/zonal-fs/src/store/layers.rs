@@ -31,7 +31,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use smallvec::SmallVec;
 use std::ops::{Bound, ControlFlow, Range};
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, PoisonError};
 
 /// A layer without changes.
 static NOTHING: Layer = Layer::new();
@@ -73,8 +73,6 @@ pub(super) struct Layers {
     counts: Mutex<Counts>,
     cache: RowCache,
     extents: KeptExtents,
-    /// Views of earlier commits that may still be in use.
-    replaced: Mutex<Vec<Weak<Tables>>>,
 }
 
 /// The layers of a part of the rows, the newest last.
@@ -138,7 +136,7 @@ impl Layers {
         let parts = logged.map(|logged| CachePadded::new(ShardedLock::new(part(logged))));
         let (bytes, extents) = (place.row_bytes(), KeptExtents::new(place.extent_bytes()));
         let cache = Cache::with_weighter((bytes / (2 * ROW_BYTES)) as usize, bytes, Bytes);
-        Ok(Layers { place, parts, counts: Mutex::new(counts), cache, extents, replaced: Mutex::default() })
+        Ok(Layers { place, parts, counts: Mutex::new(counts), cache, extents })
     }
 
     // A thread that panics with a lock has changed nothing by halves: maps take whole rows.
@@ -448,13 +446,19 @@ impl Layers {
         for key in layers.iter().flat_map(|layer| layer.keys()) {
             self.cache.remove(key.as_slice());
         }
+        self.show(base, |part| part.sealed = None);
+    }
+
+    /// Shows `base` to all readers, and calls `change` for each part.
+    fn show(&self, base: Tables, change: impl Fn(&mut Part)) {
         let base = Arc::new(base);
-        let replace =
-            |part: &mut WritePart<'_>| (std::mem::replace(&mut part.base, base.clone()), part.sealed.take());
-        let before: Vec<_> = self.write_all().iter_mut().map(replace).collect();
-        if let Some((base, _)) = before.first() {
-            self.note_replaced(base);
-        }
+        let show = |part: &mut WritePart<'_>| {
+            let before = (part.base.clone(), part.sealed.clone());
+            change(part);
+            part.base = base.clone();
+            before
+        };
+        let before: Vec<_> = self.write_all().iter_mut().map(show).collect();
         // Many rows: they are freed without the locks.
         drop(before);
     }
@@ -462,30 +466,12 @@ impl Layers {
     /// Merges all tables, as far as there is room. Returns false if a thread reads earlier tables, which keep their room.
     pub(super) fn squeeze(&self, writing: &Writing<'_>) -> Result<bool, StoreError> {
         loop {
-            let is_alone = !self.has_old_readers();
-            let Some(tables) = self.place.squeeze(writing, &self.tables())? else { return Ok(is_alone) };
-            let base = Arc::new(tables);
-            let replace = |part: &mut WritePart<'_>| std::mem::replace(&mut part.base, base.clone());
-            let before: Vec<_> = self.write_all().iter_mut().map(replace).collect();
-            self.note_replaced(&before[0]);
+            let before = self.tables();
+            match self.place.squeeze(writing, &before)? {
+                Some(tables) => self.show(tables, |_| ()),
+                None => return Ok(!self.place.has_others(&before)),
+            }
         }
-    }
-
-    fn note_replaced(&self, view: &Arc<Tables>) {
-        let mut replaced = self.replaced.lock();
-        replaced.retain(|view| view.strong_count() > 0);
-        replaced.push(Arc::downgrade(view));
-    }
-
-    /// True if a thread reads a commit before the last one.
-    pub(super) fn has_old_readers(&self) -> bool {
-        self.replaced.lock().iter().any(|view| view.strong_count() > 0)
-    }
-
-    /// True if a commit should wait for readers of earlier commits: the place is half full, so it may need their pages.
-    pub(super) fn waits_for_readers(&self) -> bool {
-        let is_half_full = || self.place.backend().room().is_some_and(|room| room.pages * 2 > room.limit);
-        self.has_old_readers() && is_half_full()
     }
 }
 

@@ -85,6 +85,11 @@ impl Space {
         self.used.lock().iter().map(|(&begin, &end)| begin..end).collect()
     }
 
+    /// Number of pages in use.
+    pub(super) fn count(&self) -> u64 {
+        self.used.lock().iter().map(|(begin, end)| end - begin).sum()
+    }
+
     /// Page after the last one in use.
     pub(super) fn end(&self) -> u64 {
         self.used.lock().last_key_value().map_or(0, |(_, end)| *end)

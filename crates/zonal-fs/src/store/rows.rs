@@ -95,7 +95,15 @@ impl Rows {
     /// # Errors
     /// The backend's, or that what it holds are no rows.
     pub fn open(backend: impl Backend, cache_bytes: usize) -> Result<Rows, StoreError> {
-        Rows::of(Tables::open(Arc::new(backend), cache_bytes)?)
+        Rows::open_shared(Arc::new(backend), cache_bytes)
+    }
+
+    /// Like [`Rows::open`], for a backend that the caller uses as well.
+    ///
+    /// # Errors
+    /// As [`Rows::open`].
+    pub fn open_shared(backend: Arc<dyn Backend>, cache_bytes: usize) -> Result<Rows, StoreError> {
+        Rows::of(Tables::open(backend, cache_bytes)?)
     }
 
     fn of(tables: Tables) -> Result<Rows, StoreError> {
@@ -269,10 +277,9 @@ impl Rows {
 
     /// Gives pages back that earlier tables had. Returns false if a thread still reads some of these.
     pub(crate) fn reclaim(&mut self) -> bool {
-        let is_all = !self.layers.has_old_readers();
         self.layers.place().try_reclaim();
         self.look_at_room();
-        is_all
+        !self.layers.place().has_others(&self.layers.tables())
     }
 
     /// Records that no space could be gained.
@@ -316,17 +323,17 @@ impl View for Rows {
 }
 
 impl Sealed {
-    /// True if this commit should wait for readers of earlier commits.
-    pub(crate) fn waits_for_readers(&self) -> bool {
-        self.sealed.covers.is_some() && self.layers.waits_for_readers()
-    }
-
     /// Makes the layer durable, and drops it: readers find its rows in tables, or in the layer of logged changes.
     ///
     /// # Errors
     /// The place's: nothing of the layer is durable then, or all of it; the layer stays.
     pub fn commit(&self) -> Result<Committed, StoreError> {
         self.commit_with(&[])
+    }
+
+    /// True for a commit that writes tables.
+    pub(crate) fn writes_tables(&self) -> bool {
+        self.sealed.covers.is_some()
     }
 
     /// True for a commit to a log on the drive of the data.
@@ -425,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_inserted_in_order_within_each_kind_leave_no_half_empty_pages() {
+    fn rows_take_few_bytes_beside_their_own() {
         let memory = super::super::backend::Memory::new();
         let mut rows = Rows::open(memory.clone(), 1 << 20).unwrap();
         let mut bytes = 0;

@@ -575,6 +575,13 @@ impl Place {
         self.space.freed().into_iter().for_each(|pages| self.backend.discard(pages));
     }
 
+    /// True if there are pages of other tables than `these`: a thread reads or writes them.
+    pub(super) fn has_others(&self, these: &Tables) -> bool {
+        let tables = these.levels.tables().map(|table| &table.pages);
+        let own: u64 = tables.chain(&these.further).map(|pages| pages.count()).sum();
+        self.space.count() > own + self.roots.count()
+    }
+
     /// Like [`Place::reclaim`], but does nothing while another thread writes. That thread reclaims the pages.
     pub(super) fn try_reclaim(&self) {
         if let Some(writing) = self.commit.try_lock() {
@@ -599,14 +606,32 @@ impl Place {
         layers: &[Arc<Layer>],
         covered: u64,
     ) -> Result<Tables, StoreError> {
+        match self.commit_and_merge(writing, before, layers, covered, MERGED_PER_PAGE) {
+            // Merges took the room that the commit was promised.
+            Err(error) if error.is_full() => self.commit_and_merge(writing, before, layers, covered, 0),
+            result => result,
+        }
+    }
+
+    /// Commits, and merges about `merged` pages for each page of the changes, and some more, unless it is 0.
+    fn commit_and_merge(
+        self: &Arc<Place>,
+        writing: &Writing<'_>,
+        before: &Tables,
+        layers: &[Arc<Layer>],
+        covered: u64,
+        merged: u64,
+    ) -> Result<Tables, StoreError> {
         self.reclaim(writing);
         let room = self.backend.room();
         let run = before.run;
         let result = self.add_run(before, layers, room).and_then(|mut making| {
-            let merged_max = making.written * MERGED_PER_PAGE + MERGED_MIN;
-            let level = room.map_or(LEVEL_PAGES, |room| (room.limit / 8).min(LEVEL_PAGES));
-            let due = |levels: &Levels| levels.due(level, &self.cursor.lock(), &self.stuck.lock());
-            self.merge(writing, &mut making, room, merged_max, due)?;
+            if merged > 0 {
+                let merged_max = making.written * merged + MERGED_MIN;
+                let level = room.map_or(LEVEL_PAGES, |room| (room.limit / 8).min(LEVEL_PAGES));
+                let due = |levels: &Levels| levels.due(level, &self.cursor.lock(), &self.stuck.lock());
+                self.merge(writing, &mut making, room, merged_max, due)?;
+            }
             self.end(making, before.covered.max(covered), run + 1)
         });
         self.or_undo(writing, result)
@@ -628,7 +653,10 @@ impl Place {
         let result = self.merge(writing, &mut making, room, SQUEEZED_PAGES, squeeze).and_then(|steps| {
             if steps == 0 { Ok(None) } else { self.end(making, before.covered, before.run).map(Some) }
         });
-        self.or_undo(writing, result)
+        match self.or_undo(writing, result) {
+            Err(error) if error.is_full() => Ok(None),
+            result => result,
+        }
     }
 
     fn or_undo<T>(&self, writing: &Writing<'_>, result: Result<T, StoreError>) -> Result<T, StoreError> {

@@ -1,4 +1,4 @@
-//! Metadata per file in bytes, including all pages of the database. `ZONAL_FILES=1000000` and
+//! Metadata per file in bytes, including all pages of tables. `ZONAL_FILES=1000000` and
 //! `--nocapture` print the figures of docs/FS.md. The limit is per file, so fewer files show the
 //! same.
 

@@ -300,7 +300,7 @@ impl Backend for Counted {
     }
 }
 
-/// Number of reads by the database, which caches nothing, while `names` names are listed in pages
+/// Number of reads of tables, of which nothing is cached, while `names` names are listed in pages
 /// of a hundred.
 fn reads_of_a_list(names: u64) -> u64 {
     let volume = volume(device("null:size=1G,zone_size=16M"));
@@ -333,7 +333,7 @@ fn reads_of_a_list(names: u64) -> u64 {
 fn reads_of_a_list_in_pages_grow_as_its_names_do() {
     for names in [4_000, 32_000] {
         let reads = reads_of_a_list(names);
-        // A name has its own row and its entry, each in a tree of two or three levels. If each page
+        // A name has its own row and its entry, each in a data block of a table. If each page
         // started from the beginning, a name of 32,000 would be read 160 times.
         assert!(reads > names && reads < 4 * names, "{reads} reads for {names} names");
     }

@@ -222,8 +222,7 @@ fn continues_when_full(place: &MetadataDrive) {
         settle(&fs);
         fs.check();
     }
-    // The database shrinks its file from time to time. On the smallest drive its next doubling may
-    // not fit. Then only a quarter of the previously usable pages can be used.
+    println!("at least {fewest} files");
     assert!(fewest > 250, "{fewest} files");
     fs.sync(&waiter).unwrap();
     drop(fs);

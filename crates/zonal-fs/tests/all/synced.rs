@@ -12,13 +12,14 @@ use zonal_fs::waiter::polling;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT};
 use zonal_io::badblocks::BadRange;
 use zonal_io::clock::Clock;
-use zonal_io::device::{Command, Context, Device, Landing, Submitted, Wrapper};
+use zonal_io::device::{Command, Context, Device, DeviceInfo, Landing, Submitted, Wrapper};
 
 const UUID: [u8; 16] = *b"synced, or not..";
 
 /// Device that counts commands and can lose writes of units.
 struct Losing {
     inner: Arc<dyn Device>,
+    info: DeviceInfo,
     loses_units: AtomicBool,
     /// True if every command fails.
     refuses: AtomicBool,
@@ -31,6 +32,10 @@ struct Losing {
 impl Wrapper for Losing {
     fn inner(&self) -> &dyn Device {
         &*self.inner
+    }
+
+    fn info(&self) -> &DeviceInfo {
+        &self.info
     }
 
     fn submit(
@@ -66,8 +71,11 @@ fn file_system(conventional: u32) -> (Arc<Losing>, FileSystem, OpenFile) {
 }
 
 fn file_system_on(name: &str) -> (Arc<Losing>, FileSystem, OpenFile) {
+    let inner = device(name);
     let losing = Arc::new(Losing {
-        inner: device(name),
+        // Without such a cache there are no flushes.
+        info: DeviceInfo { volatile_cache: true, ..inner.info().clone() },
+        inner,
         loses_units: AtomicBool::new(false),
         refuses: AtomicBool::new(false),
         flushes: AtomicU64::new(0),
@@ -119,7 +127,8 @@ fn small_sync_takes_one_flush_and_three_blocks() {
         println!(
             "{flushes} flushes and {written} bytes for {SYNCS} syncs, {conventional} conventional zones"
         );
-        assert!(flushes <= SYNCS as u64 * 105 / 100, "{flushes} flushes, {conventional} conventional");
+        let most = SYNCS as u64 * 105 / 100;
+        assert!((SYNCS as u64..most).contains(&flushes), "{flushes} flushes, {conventional} conventional");
         // Header, data and rows; now and then the rows go to tables.
         assert!(
             written <= SYNCS as u64 * 3 * 4096 * percent / 100,

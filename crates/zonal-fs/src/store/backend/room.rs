@@ -5,7 +5,6 @@ use crate::format::UnitPlace;
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Bytes of pages, with bounds. A sync makes durable all that was written before it, or nothing of it.
 pub trait Backend: Debug + Send + Sync + 'static {
@@ -110,66 +109,4 @@ pub struct Room {
     pub growth: u64,
     /// It grows by zones, which a file system gives.
     pub takes_zones: bool,
-}
-
-impl<B: Backend + ?Sized> Backend for Arc<B> {
-    fn len(&self) -> io::Result<u64> {
-        (**self).len()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        (**self).read(offset, out)
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        (**self).write(offset, data)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        (**self).set_len(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        (**self).sync_data()
-    }
-
-    fn discard(&self, pages: Range<u64>) {
-        (**self).discard(pages);
-    }
-
-    fn check(&self) -> io::Result<()> {
-        (**self).check()
-    }
-
-    fn room(&self) -> Option<Room> {
-        (**self).room()
-    }
-
-    fn forget_unsynced(&self) {
-        (**self).forget_unsynced();
-    }
-
-    fn row_room(&self) -> usize {
-        (**self).row_room()
-    }
-
-    fn append_rows(&self, units: &[UnitPlace], rows: &[u8]) -> io::Result<()> {
-        (**self).append_rows(units, rows)
-    }
-
-    fn rows(&self) -> Vec<BatchRows> {
-        (**self).rows()
-    }
-
-    fn last_rows(&self) -> u64 {
-        (**self).last_rows()
-    }
-
-    fn forget_rows(&self, batch: u64) {
-        (**self).forget_rows(batch);
-    }
-
-    fn log(&self) -> Option<&Log> {
-        (**self).log()
-    }
 }

@@ -199,7 +199,7 @@ struct Done {
     refused: u64,
     /// Refused for lack of room for metadata.
     full: u64,
-    /// The database found no room.
+    /// A commit found no room.
     died: u64,
     /// Units with several pieces, and the number of their pieces.
     combined_units: u64,
@@ -308,7 +308,7 @@ fn full_metadata_survive_a_cut_anywhere() {
     let (cases, first) = asked(30);
     let done = campaign(&FULL, first, cases, 8);
     println!("{done:?}");
-    assert_eq!(done.died, 0, "the database found no room: {done:?}");
+    assert_eq!(done.died, 0, "a commit found no room: {done:?}");
     if cases >= 30 {
         assert!(done.full > done.cuts, "{done:?}");
     }

@@ -77,9 +77,8 @@ impl Shape {
     }
 }
 
-/// End of the last opening, after which everything is synced. Closing writes batches that change no
-/// answer. They are the last ones, and hide the consequences of losing batches. After a power cut,
-/// the database reads all of itself when it is opened, and a damaged page keeps it from opening.
+/// End of the last opening, after which everything is synced. Closing records the last batch in the
+/// superblock, so that its loss is found. After a power cut it is not recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum End {
     Closed,

@@ -30,7 +30,7 @@ const DIFFERENCES: [(&str, &str); 7] = [
     (NO_ZERO_RANGE, "tmpfs has no range of zeroes; here it is a hole that may make the file longer"),
     (
         ATTRIBUTE_ROOM,
-        "ext4 has a block for all attributes of a file, tmpfs takes 65,536 bytes each; here each has a page of the database, of which 3,800 bytes are for its value",
+        "ext4 has a block for all attributes of a file, tmpfs takes 65,536 bytes each; here each has a page of metadata, of which 3,800 bytes are for its value",
     ),
     (
         SAME_VALUE,

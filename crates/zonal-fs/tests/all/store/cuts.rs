@@ -234,7 +234,7 @@ fn row(key: u64) -> Vec<u8> {
 }
 
 fn open(storage: Arc<Store>) -> Result<Rows, String> {
-    Rows::open(storage, 1 << 20).map_err(|e| e.to_string())
+    Rows::open_shared(storage, 1 << 20).map_err(|e| e.to_string())
 }
 
 fn all(rows: &Rows) -> Result<Map, StoreError> {

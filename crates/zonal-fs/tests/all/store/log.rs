@@ -641,7 +641,7 @@ fn log_of_many_batches_of_rows_is_opened_in_linear_time() {
 }
 
 #[test]
-fn damaged_batch_of_rows_matters_only_if_the_database_does_not_include_it() {
+fn damaged_batch_of_rows_matters_only_if_no_table_includes_it() {
     let shape = Shape { zone_bytes: 1 << 20, capacity_bytes: 1 << 20, zones: 8, conventional: 0, ..SMALL };
     for is_included in [false, true] {
         let backing = Arc::new(CutBacking::new(1));

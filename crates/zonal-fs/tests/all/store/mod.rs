@@ -1,4 +1,4 @@
-//! The database of rows on each kind of storage: durability across power cuts, and behaviour when
+//! Rows on each kind of storage: durability across power cuts, and behaviour when
 //! full.
 
 mod cuts;
