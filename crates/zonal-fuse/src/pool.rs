@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// wait in the kernel.
 const THREADS_MAX: usize = 512;
 
+/// Maximum number of parked threads. Programs that sync in parallel sleep and wake all the time.
+const PARKED_MAX: usize = 16;
+
 pub(crate) struct Pool {
     /// Wanted number of active threads.
     wanted: usize,
@@ -59,7 +62,7 @@ impl Pool {
             return Next::Read;
         }
         self.active.fetch_sub(1, Ordering::Relaxed);
-        if rest.is_over || rest.parked >= self.wanted {
+        if rest.is_over || rest.parked >= PARKED_MAX {
             rest.all -= 1;
             return Next::End;
         }

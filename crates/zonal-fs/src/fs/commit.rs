@@ -67,7 +67,7 @@ impl Shared {
     pub(super) fn commit_up_to(&self, waiter: &dyn Wait, target: u64) -> Result<(), FsError> {
         loop {
             let mut sealed = None;
-            let core = self.lock_when(waiter, WaitsFor::Commit, |core| {
+            let core = self.lock_when(waiter, WaitsFor::Commit(target), |core| {
                 core.check_writable()?;
                 if core.committed >= target {
                     return Ok(true);
@@ -77,8 +77,9 @@ impl Shared {
                     core.is_committing = sealed.is_some();
                 }
                 Ok(sealed.is_some())
-            })?;
-            drop(core);
+            });
+            // This thread may be the only one that was woken to commit.
+            drop(core.inspect_err(|_| self.lock().room.wake_all(WaitsFor::is_commit))?);
             let Some((sealed, unflushed)) = sealed else { return Ok(()) };
             self.make_durable(waiter, &sealed, &unflushed)?;
         }
@@ -107,17 +108,18 @@ impl Shared {
         let result = result.and_then(|()| self.shrink_store().map(drop));
         let mut core = self.lock();
         core.is_committing = false;
-        core.room.wake_all(|what| what == WaitsFor::Commit);
         core.step_may_help();
         match result {
             Ok(()) => {
                 core.committed = sealed.number;
+                core.room.committed(sealed.number);
                 self.names.settle();
                 core.statistics.commits += 1;
                 Ok(())
             }
             Err(error) => {
                 core.make_read_only(&error);
+                core.room.wake_all(WaitsFor::is_commit);
                 Err(error)
             }
         }

@@ -127,14 +127,14 @@ impl Shared {
 
     /// Like [`Shared::shrink_store`], when no other thread commits.
     pub(super) fn shrink_store_alone(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
-        drop(self.lock_when(waiter, WaitsFor::Commit, |core| {
+        drop(self.lock_when(waiter, WaitsFor::Commit(u64::MAX), |core| {
             core.check_writable()?;
             Ok(!std::mem::replace(&mut core.is_committing, true))
         })?);
         let result = self.shrink_store();
         let mut core = self.lock();
         core.is_committing = false;
-        core.room.wake_all(|what| what == WaitsFor::Commit);
+        core.room.wake_all(WaitsFor::is_commit);
         result
     }
 
@@ -186,7 +186,7 @@ impl Shared {
             self.compactions.fetch_add(1, Ordering::Release);
         }
         core.is_committing = false;
-        core.room.wake_all(|what| what == WaitsFor::Commit);
+        core.room.wake_all(WaitsFor::is_commit);
         core.step_may_help();
         result.inspect_err(|error| core.make_read_only(error))
     }

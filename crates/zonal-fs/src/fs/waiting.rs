@@ -33,12 +33,19 @@ pub(super) enum WaitsFor {
     File(u64),
     /// Right to change this file's data.
     Hold(u64),
-    /// End of a commit.
-    Commit,
+    /// A commit of the layer with this number, or the right to commit it.
+    Commit(u64),
     /// Growth of the store.
     Growth,
     /// End of a collector's step.
     Step,
+}
+
+impl WaitsFor {
+    /// True for [`WaitsFor::Commit`].
+    pub(super) fn is_commit(self) -> bool {
+        matches!(self, WaitsFor::Commit(_))
+    }
 }
 
 /// List of waiting threads.
@@ -129,6 +136,12 @@ impl WaitingRoom {
         place.map(|place| self.wake(place)).is_some()
     }
 
+    /// Wakes the threads that waited for the commit of the layers up to `number`, and one of the others, which makes the next commit.
+    pub(super) fn committed(&mut self, number: u64) {
+        self.wake_all(|what| matches!(what, WaitsFor::Commit(target) if target <= number));
+        self.wake_one(WaitsFor::is_commit);
+    }
+
     fn wake(&mut self, place: usize) {
         let Some(Sleeper { bell, .. }) = self.sleepers.remove(place) else { return };
         bell.wake(false);
@@ -201,13 +214,13 @@ mod tests {
     fn change_wakes_only_its_waiters() {
         let mut room = WaitingRoom::default();
         let _watch = enter(&mut room, WaitsFor::Units);
-        for what in [WaitsFor::File(1), WaitsFor::Commit, WaitsFor::File(1), WaitsFor::File(2)] {
+        for what in [WaitsFor::File(1), WaitsFor::Commit(3), WaitsFor::File(1), WaitsFor::File(2)] {
             let _asleep = enter(&mut room, what);
         }
         room.wake_all(|what| what == WaitsFor::File(1));
         assert_eq!((bells(&mut room), room.sleepers.len()), (2, 2));
-        assert!(room.wake_one(|what| what == WaitsFor::Commit));
-        assert!(!room.wake_one(|what| what == WaitsFor::Commit));
+        assert!(room.wake_one(|what| what == WaitsFor::Commit(3)));
+        assert!(!room.wake_one(|what| what == WaitsFor::Commit(3)));
         assert_eq!((bells(&mut room), room.sleepers.len()), (1, 1));
     }
 

@@ -25,6 +25,10 @@ struct Model {
     completed: Vec<u64>,
     is_step_running: bool,
     steps: usize,
+    /// Number of layers that were sealed, and of those that are durable.
+    layer: u64,
+    committed: u64,
+    is_committing: bool,
 }
 
 /// Tail of a file, guarded by the file's own lock.
@@ -163,6 +167,47 @@ fn tails() {
     assert!(shared.locked(|core| core.room.is_empty() && !core.room.is_watched));
 }
 
+/// Each thread changes something, and commits it or waits for another thread's commit. The end of a commit wakes only one thread that
+/// it did not serve.
+fn commits() {
+    let shared = Arc::new(Shared::default());
+    let callers = (0..THREADS).map(|_| {
+        let shared = shared.clone();
+        spawn(move || {
+            let target = shared.locked(|core| core.layer);
+            let mut is_done = false;
+            while !is_done {
+                let mut sealed = None;
+                shared.wait_for(WaitsFor::Commit(target + 1), |core| {
+                    is_done = core.committed > target;
+                    if !is_done && !std::mem::replace(&mut core.is_committing, true) {
+                        core.layer += 1;
+                        sealed = Some(core.layer);
+                    }
+                    is_done || sealed.is_some()
+                });
+                pause();
+                if let Some(layer) = sealed {
+                    shared.locked(|core| {
+                        core.is_committing = false;
+                        core.committed = layer;
+                        core.room.committed(layer);
+                    });
+                }
+            }
+            shared.locked(|core| {
+                core.steps += 1;
+                core.room.wake_all(|what| what == WaitsFor::Units);
+            });
+        })
+    });
+    let callers: Vec<_> = callers.collect();
+    // This thread may have the watch all the time: having the watch gives no caller its commit.
+    shared.wait_for(WaitsFor::Units, |core| core.steps as u64 == THREADS);
+    callers.into_iter().for_each(|caller| caller.join().unwrap());
+    assert!(shared.locked(|core| core.room.is_empty() && !core.room.is_watched));
+}
+
 fn explore(flow: fn()) {
     check_random(flow, SCHEDULES / 2);
     check_pct(flow, SCHEDULES / 2, PCT_DEPTH);
@@ -190,4 +235,10 @@ fn thread_waiting_for_a_step_is_woken_at_its_end() {
 fn thread_is_woken_for_a_tail_put_back_without_the_core_lock() {
     explore(tails);
     assert!(finds(tails, Canary::Unlooked) && finds(tails, Canary::Unheard));
+}
+
+#[test]
+fn commit_wakes_those_it_served_and_the_next_to_commit() {
+    explore(commits);
+    assert!(finds(commits, Canary::Unheard));
 }
