@@ -30,6 +30,8 @@
 #   disks      requests of a kernel, commands of an initiator, and rings and messages of a guest, half of them never sent by real
 #              ones; at least ten million
 #   model      the plug's queue, including chains, against its naive model
+#   tables     the tables of a file system's metadata under commits, merges, failed syncs, full places and power cuts, against a map;
+#              at least a hundred thousand sequences
 #   calibrate  disks and flash drives with hidden profiles, measured, fitted and compared
 #   loads      random loads on random drives, every block verified
 #   fuzz       job files, device names, image headers, fault plans, traces, superblocks, units and rows of file systems, and
@@ -48,7 +50,7 @@ minutes=${1:-10}
 [ $# -gt 0 ] && shift
 seed=${SEED:-0}
 table=docs/SOAK.md
-all=(whole cuts files units store damage misplaced kills killed mounts databases storm schedules random interference hosts clients disks model calibrate loads fuzz
+all=(whole cuts files units store damage misplaced kills killed mounts databases storm schedules random interference hosts clients disks model tables calibrate loads fuzz
     mutants)
 declare -A rows=()
 failures=0
@@ -309,17 +311,21 @@ disks() {
     row disks "$(grouped $cases) cases of requests, commands, rings and messages, each up to 40 steps" "$seed..$at" $bad
 }
 
-model() {
-    local cases=0 batch=20000 bad=0
-    cargo test --release --quiet --package zonal-core --lib --no-run || return 1
+# Sequences of steps against a model: sequences CAMPAIGN PACKAGE TEST SEQUENCES-AT-LEAST STEPS
+sequences() {
+    local campaign=$1 package=$2 test=$3 least=$4 steps=$5 cases=0 batch=20000 bad=0
+    cargo test --release --quiet --package "$package" --lib --no-run || return 1
     begin
-    while lasts && [ $bad = 0 ]; do
-        PROPTEST_CASES=$batch cargo test --release --quiet --package zonal-core --lib \
-            -- plug_does_what_the_naive_one_does >"$out/soak-model.txt" 2>&1 || bad=1
+    while { lasts || [ $cases -lt "$least" ]; } && [ $bad = 0 ]; do
+        PROPTEST_CASES=$batch cargo test --release --quiet --package "$package" --lib -- "$test" >"$out/soak-$campaign.txt" 2>&1 || bad=1
         cases=$((cases + batch))
     done
-    row model "$(grouped $cases) sequences of up to 120 events" "new in each run" $bad
+    row "$campaign" "$(grouped $cases) sequences of up to $steps" "new in each run" $bad
 }
+
+model() { sequences model zonal-core plug_does_what_the_naive_one_does 0 "120 events"; }
+
+tables() { sequences tables zonal-fs rows_are_those_of_a_map 100000 "400 steps"; }
 
 calibrate() {
     local at=$seed batch=2 bad=0 measured=0 beyond=0 said=$out/soak-calibrate.txt

@@ -349,7 +349,6 @@ fn run(steps: Vec<Step>, limit: Option<u64>) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
     fn rows_are_those_of_a_map_through_failures_and_cuts(
         steps in prop::collection::vec(step(), 0..400),
