@@ -417,6 +417,11 @@ impl Writer {
         &self.anchor
     }
 
+    /// Raises the number of pieces to at least `pieces`.
+    pub(crate) fn raise_pieces(&mut self, pieces: u32) {
+        self.anchor.pieces = self.anchor.pieces.max(pieces);
+    }
+
     /// Raises the store number to at least `number`.
     pub(crate) fn raise_number(&mut self, number: u64) {
         self.anchor.number = self.anchor.number.max(number);

@@ -46,8 +46,6 @@ const CACHE_BYTES: usize = 16 << 20;
 pub struct Salvaged {
     /// Storage of the rows.
     memory: Memory,
-    /// Number of the last batch of logged rows in the damaged store.
-    last_rows: u64,
     /// Losses, sorted.
     pub losses: Vec<Loss>,
 }
@@ -109,7 +107,6 @@ pub fn salvage(drive: &Arc<Drive>, waiters: &Waiters, beside: Option<Beside>) ->
     let store = make::open_store_read_only(drive, waiters, beside, &found)?;
     let memory = Memory::new();
     let mut rows = Rows::open(memory.clone(), CACHE_BYTES)?;
-    let last_rows = store.last_rows();
     let gaps = salvage_rows(store, &key::KINDS, |(key, value)| {
         rows.put(key, value);
         commit_if_large(&mut rows)
@@ -125,7 +122,7 @@ pub fn salvage(drive: &Arc<Drive>, waiters: &Waiters, beside: Option<Beside>) ->
     let losses = complete(&mut rows, &gaps, waiters().wall())?;
     commit(&mut rows)?;
     drop(rows);
-    Ok(Salvaged { memory, last_rows, losses })
+    Ok(Salvaged { memory, losses })
 }
 
 impl Salvaged {
@@ -155,11 +152,7 @@ impl Salvaged {
     fn replace(&self, store: Arc<dyn Backend>) -> Result<(), StoreError> {
         // The log forgets pages that are not in use, which take room until then.
         let _ = Rows::open_shared(store.clone(), CACHE_BYTES);
-        // All pages and logged rows go with the only commit that follows.
-        store.set_len(0)?;
-        store.forget_rows(self.last_rows);
-        let mut rows = Rows::open_shared(store, CACHE_BYTES)?;
-        rows.cover(self.last_rows);
+        let mut rows = Rows::replacing(store, CACHE_BYTES)?;
         rows.squeeze();
         Rows::open(self.memory.clone(), CACHE_BYTES)?.scan(&[], &[u8::MAX], |key, value| {
             rows.put(key.to_vec(), value.to_vec());

@@ -485,7 +485,6 @@ pub(super) fn logged_rows(tables: &Tables, mut show: impl FnMut(Key, Change)) ->
         let changes = draft::parse(&rows).ok_or(damaged("the rows in its log are damaged"))?;
         changes.into_iter().for_each(|(key, change)| show(key, change));
     }
-    backend.forget_rows(tables.covered);
     Ok(())
 }
 

@@ -75,8 +75,6 @@ pub struct Rows {
     gauge: Gauge,
     /// The next commit merges all tables.
     squeezes: bool,
-    /// Number of the last batch of logged rows that these rows replace.
-    covers: u64,
 }
 
 /// A layer that a commit writes to tables or to the log.
@@ -106,10 +104,18 @@ impl Rows {
         Rows::of(Tables::open(backend, cache_bytes)?)
     }
 
+    /// Rows that replace those in `backend` with the first commit; until then these stay. There are none at first.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub(crate) fn replacing(backend: Arc<dyn Backend>, cache_bytes: usize) -> Result<Rows, StoreError> {
+        Rows::of(Tables::replacing(backend, cache_bytes)?)
+    }
+
     fn of(tables: Tables) -> Result<Rows, StoreError> {
         let gauge = Gauge::new(tables.place().backend().room());
         let layers = Arc::new(Layers::of(tables)?);
-        Ok(Rows { layers, draft: Draft::default(), number: 1, gauge, squeezes: false, covers: 0 })
+        Ok(Rows { layers, draft: Draft::default(), number: 1, gauge, squeezes: false })
     }
 
     /// Opens the rows in `backend`, and verifies every page of them.
@@ -218,11 +224,6 @@ impl Rows {
         self.layers.changes_for_tables() + self.draft.layer.len()
     }
 
-    /// Marks these rows as a replacement of those of a store with logged rows up to the batch `batch`.
-    pub(crate) fn cover(&mut self, batch: u64) {
-        self.covers = batch;
-    }
-
     /// Number of the layer that changes go to.
     pub fn number(&self) -> u64 {
         self.number
@@ -245,8 +246,7 @@ impl Rows {
         self.publish();
         // A commit of tables includes the logged changes, and is limited in size.
         let logged_max = if self.squeezes { 0 } else { self.gauge().changes_max(blocks) / 2 };
-        let mut sealed = self.layers.seal(rows, logged_max)?;
-        sealed.covers = sealed.covers.map(|batch| batch.max(self.covers));
+        let sealed = self.layers.seal(rows, logged_max)?;
         let number = self.number;
         self.number += 1;
         let squeezes = std::mem::take(&mut self.squeezes);
@@ -257,6 +257,8 @@ impl Rows {
     /// Notes that the sealed layer is durable.
     pub fn settled(&mut self, committed: Committed) {
         self.gauge.settle(committed);
+        // The place may have grown since the commit looked at it.
+        self.look_at_room();
     }
 
     /// Whether there is room for more.
@@ -277,9 +279,10 @@ impl Rows {
 
     /// Gives pages back that earlier tables had. Returns false if a thread still reads some of these.
     pub(crate) fn reclaim(&mut self) -> bool {
-        self.layers.place().try_reclaim();
+        let (place, is_alone) = (self.layers.place(), self.layers.place().try_reclaim());
+        let is_all = !is_alone || !place.has_others(&self.layers.tables());
         self.look_at_room();
-        !self.layers.place().has_others(&self.layers.tables())
+        is_all
     }
 
     /// Records that no space could be gained.

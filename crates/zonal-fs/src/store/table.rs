@@ -34,6 +34,9 @@ const INDEX_HEADER: usize = 20;
 /// Bytes of an index entry beside the key, at most.
 const ENTRY_BYTES: usize = 16;
 
+/// Maximum number of bytes of a key: more than the longest name and what is before it.
+const KEY_MAX: usize = 1024;
+
 /// Data block, as the index has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct DataBlock {
@@ -261,6 +264,9 @@ impl Index {
             let before: &[u8] = data.last().map_or(&[], |data| &data.first);
             let mut first = Key::from_slice(before.get(..shared)?);
             first.extend_from_slice(reader.take_slice(rest)?);
+            if first.len() > KEY_MAX || next > pages {
+                return None;
+            }
             if of_block == 0 || data.last().is_some_and(|before| before.first >= first) {
                 return None;
             }
@@ -375,6 +381,9 @@ impl BlockReader {
         }
         self.key.truncate(shared);
         self.key.extend_from_slice(reader.take_slice(rest)?);
+        if self.key.len() > KEY_MAX {
+            return None;
+        }
         Some(match value.checked_sub(1) {
             None => None,
             Some(len) => Some(reader.take_slice(len)?),

@@ -15,6 +15,7 @@
 //! whose filter has the key.
 
 use super::StoreError;
+use super::backend::log::Log;
 use super::backend::{Backend, PAGE, Room};
 use super::draft::{Key, Layer};
 use super::levels::{Bounds, Levels, Step, Table};
@@ -107,6 +108,8 @@ pub(super) struct Place {
     /// Levels that are not merged before the next opening, because they cannot be read.
     stuck: Mutex<BTreeSet<u8>>,
     locked_reads: AtomicU64,
+    /// The numbers of new pages may be those of pages that are needed until the first commit.
+    replaces: bool,
 }
 
 /// Right to write: one thread has it at a time.
@@ -142,19 +145,7 @@ impl Tables {
     /// # Errors
     /// The backend's, or that what it holds are no tables.
     pub(super) fn open(backend: Arc<dyn Backend>, cache_bytes: usize) -> Result<Tables, StoreError> {
-        let kept = cache_bytes - cache_bytes / ROWS_PART - cache_bytes / EXTENTS_PART;
-        let space = Arc::<Space>::default();
-        let place = Arc::new(Place {
-            cache: Cache::with_weighter(kept / (2 * PAGE) + 1, kept as u64, ByBytes),
-            cache_bytes,
-            roots: space.take(ROOTS.end),
-            space,
-            commit: Mutex::new(()),
-            cursor: Mutex::default(),
-            stuck: Mutex::default(),
-            locked_reads: AtomicU64::new(0),
-            backend,
-        });
+        let place = Arc::new(Place::new(backend, cache_bytes));
         let len = place.backend.len()? / PAGE as u64;
         let tables = match len {
             0 => Tables::new(&place, Levels::default(), 0, 1, Vec::new()),
@@ -170,7 +161,20 @@ impl Tables {
         }
         place.backend.discard(free..len.max(free));
         place.backend.check()?;
+        place.backend.forget_rows(tables.covered);
         Ok(tables)
+    }
+
+    /// Makes tables without rows that replace what is in `backend` with the first commit, the logged rows included. Until then all of that
+    /// stays.
+    ///
+    /// # Errors
+    /// The backend's.
+    pub(super) fn replacing(backend: Arc<dyn Backend>, cache_bytes: usize) -> Result<Tables, StoreError> {
+        backend.set_len(0)?;
+        let covered = backend.log().map_or(backend.last_rows(), Log::batch);
+        let place = Arc::new(Place { replaces: true, ..Place::new(backend, cache_bytes) });
+        Ok(Tables::new(&place, Levels::default(), covered, 1, Vec::new()))
     }
 
     fn new(place: &Arc<Place>, levels: Levels, covered: u64, run: u64, further: Vec<Arc<Pages>>) -> Tables {
@@ -563,6 +567,25 @@ struct Making {
     written: u64,
 }
 
+impl Place {
+    fn new(backend: Arc<dyn Backend>, cache_bytes: usize) -> Place {
+        let kept = cache_bytes - cache_bytes / ROWS_PART - cache_bytes / EXTENTS_PART;
+        let space = Arc::<Space>::default();
+        Place {
+            cache: Cache::with_weighter(kept / (2 * PAGE) + 1, kept as u64, ByBytes),
+            cache_bytes,
+            roots: space.take(ROOTS.end),
+            space,
+            commit: Mutex::new(()),
+            cursor: Mutex::default(),
+            stuck: Mutex::default(),
+            locked_reads: AtomicU64::new(0),
+            replaces: false,
+            backend,
+        }
+    }
+}
+
 /// Writes of tables.
 impl Place {
     /// Waits for the right to write.
@@ -572,7 +595,10 @@ impl Place {
 
     /// Lets the backend forget pages that are not in use any more.
     pub(super) fn reclaim(&self, _writing: &Writing<'_>) {
-        self.space.freed().into_iter().for_each(|pages| self.backend.discard(pages));
+        let freed = self.space.freed();
+        if !self.replaces {
+            freed.into_iter().for_each(|pages| self.backend.discard(pages));
+        }
     }
 
     /// True if there are pages of other tables than `these`: a thread reads or writes them.
@@ -582,11 +608,9 @@ impl Place {
         self.space.count() > own + self.roots.count()
     }
 
-    /// Like [`Place::reclaim`], but does nothing while another thread writes. That thread reclaims the pages.
-    pub(super) fn try_reclaim(&self) {
-        if let Some(writing) = self.commit.try_lock() {
-            self.reclaim(&writing);
-        }
+    /// Like [`Place::reclaim`], but does nothing and returns false while another thread writes. That thread reclaims the pages.
+    pub(super) fn try_reclaim(&self) -> bool {
+        self.commit.try_lock().map(|writing| self.reclaim(&writing)).is_some()
     }
 
     /// Pages of a table at most.
@@ -761,10 +785,15 @@ impl Place {
             let sources = groups.map(|group| self.source(group.to_vec(), all, AHEAD));
             let mut rows = Merged::new(sources.collect()).peekable();
             loop {
-                let Ok(Taken { table, to }) = take(&mut rows, !step.is_last, table_pages) else {
-                    // It would take as long the next time.
-                    self.stuck.lock().insert(step.level - 1);
-                    break;
+                let Taken { table, to } = match take(&mut rows, !step.is_last, table_pages) {
+                    Ok(taken) => taken,
+                    Err(error) if error.is_lost() => {
+                        // It would take as long the next time.
+                        self.stuck.lock().insert(step.level - 1);
+                        break;
+                    }
+                    // The next commit tries again.
+                    Err(_) => return Ok(steps),
                 };
                 let is_empty = table.is_empty();
                 let table =

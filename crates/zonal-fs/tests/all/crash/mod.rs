@@ -15,9 +15,10 @@ use rand_pcg::Pcg64Mcg;
 use std::path::Path;
 use std::sync::Arc;
 use zonal_fs::drive::Drive;
-use zonal_fs::make::{Access, MakeOptions, make, make_in, open, open_rows_in, superblock};
+use zonal_fs::fsck::salvage;
+use zonal_fs::make::{Access, Beside, MakeOptions, make, make_in, open, open_rows_in, superblock};
 use zonal_fs::waiter::polling;
-use zonal_fs::{FileSystem, FsError, MountOptions, ROOT};
+use zonal_fs::{FileKind, FileSystem, FsError, MountOptions, NewFile, ROOT};
 use zonal_io::clock::Clock;
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
@@ -152,6 +153,58 @@ impl Power {
         let opened =
             FileSystem::open(drive.volume().clone(), rows, superblock, options, true, &common::waiter());
         opened.map_err(|e| e.to_string())
+    }
+}
+
+/// Replaces the metadata as a repair does, on drives that lose power in the midst of it.
+#[test]
+fn repair_that_is_cut_leaves_what_was_there_or_replaces_it() {
+    const FILES: u32 = 150;
+    let name = |n: u32| format!("{n:0>200}").into_bytes();
+    for shape in [SHAPES[0], SHAPES[1], BESIDE[0]] {
+        let mut random = Pcg64Mcg::seed_from_u64(3);
+        let power = Power::new(shape, &mut random);
+        power.make().unwrap();
+        let fs = power.reach().unwrap();
+        for n in 0..FILES {
+            let file =
+                fs.create(&common::waiter(), ROOT, &name(n), &NewFile::new(FileKind::File, 0o644)).unwrap();
+            fs.fsync(&common::waiter(), file).unwrap();
+        }
+        power.cut();
+        drop(fs);
+        let power = power.restart(&mut random);
+        let [drive, file] =
+            [Some(&power.drive), power.beside.as_ref()].map(|backing| backing.map(|b| b.bytes()));
+        let again = |seed| Power {
+            drive: Arc::new(CutBacking::with_bytes(drive.as_ref().unwrap(), seed)),
+            beside: file.as_ref().map(|bytes| Arc::new(CutBacking::with_bytes(bytes, seed))),
+            unit_bytes: power.unit_bytes,
+        };
+        let mut cuts = 0;
+        for call in 0.. {
+            let power = again(call);
+            let (drive, waiters) = (power.reach_drive().unwrap(), polling(Clock::start()));
+            let beside = || power.beside.clone().map(|file| Beside::Backing(file));
+            let salvaged = salvage(&drive, &waiters, beside()).unwrap();
+            assert_eq!(salvaged.losses, []);
+            power.all().for_each(|backing| backing.cut_at(backing.calls() + call));
+            let is_done = salvaged.put_back(&drive, &waiters, beside()).is_ok();
+            let was_cut = power.all().any(|backing| !backing.is_on());
+            power.cut();
+            drop(drive);
+            let fs = power.restart(&mut random).reach().unwrap();
+            for n in 0..FILES {
+                let found = fs.lookup(ROOT, &name(n));
+                assert!(found.is_ok(), "{shape:?}, call {call}, done {is_done}: file {n}: {found:?}");
+            }
+            if !was_cut {
+                assert!(is_done);
+                break;
+            }
+            cuts += 1;
+        }
+        assert!(cuts > 5, "{shape:?}: {cuts} cuts");
     }
 }
 

@@ -39,7 +39,7 @@ struct Metadata {
     misplaced: AtomicU64,
     /// The last command, if it was a superblock update and in place.
     superblock: Mutex<Option<u64>>,
-    /// Blocks stored together with heads since the last [`Session::note`].
+    /// Blocks of heads and units since the last batch.
     blocks: Mutex<Vec<u64>>,
 }
 
@@ -79,10 +79,10 @@ impl Wrapper for Metadata {
             if !is_unit {
                 *self.superblock.lock() = superblock.filter(|_| command.landing == Landing::InPlace);
             }
+            // A batch lists the units that it needs, so that they are parts of it.
             match command.landing {
-                _ if is_unit => {}
-                Landing::InPlace if is_head => {
-                    self.stored.fetch_add(1, Ordering::Relaxed);
+                Landing::InPlace if is_head || is_unit => {
+                    self.stored.fetch_add(u64::from(is_head), Ordering::Relaxed);
                     let mut blocks = self.blocks.lock();
                     command.data.for_each(|_, piece| blocks.extend(piece.chunks(BLOCK).map(hash)));
                 }
@@ -131,7 +131,7 @@ struct Session<'a> {
     changed: BTreeSet<String>,
     synced: States,
     batches: Vec<Batches>,
-    /// Counters at the last note.
+    /// Counters at the last batch.
     noted: (u64, u64),
 }
 
@@ -176,8 +176,8 @@ impl Session<'_> {
     /// Records the batches since the last note.
     fn note(&mut self) {
         let now = self.metadata.counts();
-        let (stored, misplaced) = std::mem::replace(&mut self.noted, now);
-        if now.0 > stored {
+        if now.0 > self.noted.0 {
+            let (_, misplaced) = std::mem::replace(&mut self.noted, now);
             let mut states = self.synced.clone();
             states.extend(self.changed.iter().map(|name| (name.clone(), State::Doubtful)));
             let blocks = std::mem::take(&mut *self.metadata.blocks.lock());

@@ -285,6 +285,34 @@ fn zones_cut_anywhere_keep_committed_rows() {
     cuts(StorePlace::Zones);
 }
 
+/// A cut in the midst of growth leaves a piece in the file that the superblock does not name.
+#[test]
+fn piece_that_a_cut_left_unnamed_is_taken_once() {
+    let mut random = Pcg64Mcg::seed_from_u64(5);
+    let power = Power::new(&mut random);
+    drop(open(power.create(StorePlace::File, SMALL).unwrap()).unwrap());
+    power.file.set_len(power.file.len().unwrap() + 200 * 4096).unwrap();
+    let mut expected = Map::new();
+    let store = power.reach(StorePlace::File).unwrap();
+    let mut rows = open(store.clone()).unwrap();
+    for number in 0.. {
+        for key in 20 * number..20 * (number + 1) {
+            let value = vec![random.random(); 400];
+            rows.put([&b"K"[..], &u64::to_be_bytes(key)].concat(), value.clone());
+            expected.insert(key, value);
+        }
+        let committed = rows.seal().unwrap().commit().unwrap();
+        rows.settled(committed);
+        if store.statistics().segments_taken == 2 {
+            break;
+        }
+    }
+    assert_eq!(all(&rows).unwrap(), expected);
+    drop((rows, store));
+    let rows = open(power.reach(StorePlace::File).unwrap()).unwrap();
+    assert_eq!(all(&rows).unwrap(), expected);
+}
+
 #[test]
 fn canary_storage_that_does_not_sync_is_caught() {
     for place in StorePlace::ALL {

@@ -20,7 +20,7 @@ use zonal_fs::waiter::Polling;
 use zonal_io::buffer::IoBuf;
 use zonal_io::clock::Clock;
 use zonal_io::device::Device;
-use zonal_io::fault::{Degraded, Effect, Fault, Ops, Plan, Rule};
+use zonal_io::fault::{Degraded, Effect, Fault, Ops, Plan, Rule, RulePlace};
 use zonal_io::image::backing::Backing;
 use zonal_io::image::backing::twin::CutBacking;
 use zonal_io::registry::Registry;
@@ -347,6 +347,24 @@ fn offline_zone_loses_only_its_own_pages() {
     drop(log);
     let device: Arc<dyn Device> = fault;
     assert_eq!(lost(&opened(&device)), before);
+}
+
+/// Blocks are read several at a time, and only one of them cannot be read.
+#[test]
+fn page_that_cannot_be_read_costs_only_itself_at_an_opening() {
+    for block in 4..40 {
+        let (fault, log, model) = faulty();
+        log.write(0, &model[..PAGE]).unwrap();
+        log.sync_data().unwrap();
+        drop(log);
+        let first = fault.info().geometry.start_of(ZoneIndex(2)).0 + block * 8;
+        let place = RulePlace::Sectors(first..=first + 7);
+        fault.inject(Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::of(&[Op::Read])).at(place));
+        let device: Arc<dyn Device> = fault;
+        let log = open(drive(device)).unwrap_or_else(|error| panic!("block {block}: {error}"));
+        let is_lost = |page: &usize| log.read((page * PAGE) as u64, &mut [0; PAGE]).is_err();
+        assert_eq!((0..100).filter(is_lost).count(), 1, "block {block}");
+    }
 }
 
 #[test]

@@ -27,6 +27,9 @@ pub(super) const PART_PAGES_MAX: usize = 497;
 /// Maximum number of bytes of rows in the head of a part. The rest is in the blocks after it.
 pub(super) const ROWS_IN_HEAD: usize = PART_PAGES_MAX * 8;
 
+/// Upper bound of the numbers of beginnings and batches, exclusive. They only rise, and would take longer than any drive lasts.
+const NUMBERS_END: u64 = 1 << 62;
+
 /// Segments that one block of a checkpoint's list has room for.
 const LISTED_PER_BLOCK: usize = BLOCK_BYTES as usize / size_of::<RawSegment>();
 
@@ -291,6 +294,9 @@ impl Head {
         if (raw.segment.get(), raw.block.get()) != (place.segment.0, place.block) {
             return Err(Damage::Place);
         }
+        if [raw.beginning, raw.batch, raw.number].iter().any(|number| number.get() >= NUMBERS_END) {
+            return Err(Damage::Field("number"));
+        }
         let kind = match raw.kind.get() {
             CHECKPOINT => HeadKind::Checkpoint(Checkpoint::parse(raw)?),
             PART => HeadKind::Part(Part::parse(raw)?),
@@ -391,7 +397,8 @@ mod tests {
     }
 
     fn part() -> impl Strategy<Value = HeadKind> {
-        let numbers = (1..u64::MAX, any::<[u64; 4]>(), any::<u32>(), any::<bool>());
+        let below = [0..u64::MAX, 0..u64::MAX, 0..u64::MAX, 0..NUMBERS_END];
+        let numbers = (1..NUMBERS_END, below, any::<u32>(), any::<bool>());
         let listed = (any::<u32>(), any::<u32>()).prop_map(|(page, sum)| Listed { page, sum });
         let pages = prop::collection::vec(listed, 0..=PART_PAGES_MAX);
         let rows = (prop::collection::vec(any::<u8>(), 0..=ROWS_IN_HEAD), any::<[u32; 2]>());
@@ -420,7 +427,7 @@ mod tests {
     }
 
     fn checkpoint() -> impl Strategy<Value = HeadKind> {
-        (any::<[u64; 3]>(), any::<[u32; 4]>(), any::<Option<u32>>()).prop_map(
+        ([0..NUMBERS_END, 0..u64::MAX, 0..u64::MAX], any::<[u32; 4]>(), any::<Option<u32>>()).prop_map(
             |([batch, before, len], [listed, blocks, rows_bytes, body_crc], table_blocks)| {
                 HeadKind::Checkpoint(Checkpoint {
                     batch,
@@ -437,11 +444,8 @@ mod tests {
     }
 
     fn head() -> impl Strategy<Value = Head> {
-        (place(), any::<u64>(), prop_oneof![part(), checkpoint()]).prop_map(|(place, beginning, kind)| Head {
-            place,
-            beginning,
-            kind,
-        })
+        (place(), 0..NUMBERS_END, prop_oneof![part(), checkpoint()])
+            .prop_map(|(place, beginning, kind)| Head { place, beginning, kind })
     }
 
     proptest! {

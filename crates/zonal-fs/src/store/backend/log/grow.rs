@@ -133,9 +133,10 @@ impl Log {
         if self.is_read_only || named.is_none_or(|named| batch <= named) {
             return Ok(());
         }
-        match self.record(1, |anchor| anchor.batch = batch) {
+        match self.record(1, |anchor| anchor.batch = anchor.batch.max(batch)) {
             Ok(()) => {
-                self.state.lock().named = Some(batch);
+                let mut state = self.state.lock();
+                state.named = state.named.max(Some(batch));
                 Ok(())
             }
             Err(BackendError::Request { error, .. }) if is_zone_limit_exceeded(&error) => Ok(()),
@@ -282,7 +283,10 @@ impl Log {
                     // The host's disk is full: nothing has changed.
                     return Ok(false);
                 }
-                self.record(2, |anchor| anchor.pieces = piece + 1)?;
+                let named = self.record(2, |anchor| anchor.pieces = piece + 1);
+                if !could_be_named(named)? {
+                    return Ok(false);
+                }
                 self.add(self.segments.of(&Anchor { pieces: piece + 1, ..anchor })[piece as usize])?;
                 Ok(true)
             }
@@ -295,8 +299,7 @@ impl Log {
                 };
                 let zone = self.with_drive(|drive, waiter| source.take(drive, waiter, &taken, need));
                 let Some(zone) = zone else { return Ok(false) };
-                self.take_zone(zone)?;
-                Ok(true)
+                could_be_named(self.take_zone(zone))
             }
         }
     }
@@ -312,6 +315,9 @@ impl Log {
     }
 
     fn add(&self, segment: SegmentId) -> Result<(), BackendError> {
+        if self.state.lock().slots.iter().any(|slot| slot.segment == segment) {
+            return Err(BackendError::Unfit("the next segment is one that the log has already"));
+        }
         let seen = self.segments.survey(&[segment])?;
         let slot = SegmentSlot::found(segment, self.segments.blocks(segment), &seen[0]);
         let mut state = self.state.lock();
@@ -360,6 +366,14 @@ impl Log {
     pub(crate) fn zones(&self) -> Vec<ZoneIndex> {
         let Anchor { zones, homes, .. } = self.anchor();
         zones.into_iter().chain(homes).collect()
+    }
+}
+
+/// False if the superblock could not name a segment because the drive has no active zone to spare for it.
+fn could_be_named(result: Result<(), BackendError>) -> Result<bool, BackendError> {
+    match result {
+        Err(BackendError::Request { error, .. }) if is_zone_limit_exceeded(&error) => Ok(false),
+        result => result.map(|()| true),
     }
 }
 

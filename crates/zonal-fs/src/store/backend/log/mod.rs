@@ -343,12 +343,15 @@ impl Store {
     fn reach(
         access: Access,
         found: &superblocks::LocatedCopy,
-        writer: Option<superblocks::Writer>,
+        mut writer: Option<superblocks::Writer>,
     ) -> Result<Store, BackendError> {
         let (mut anchor, uuid) = (found.copy.anchor.clone(), found.copy.superblock.uuid);
         if let Some(file) = &access.file {
             // The file grows before the superblock says so.
             anchor.pieces = anchor.pieces.max(file.pieces(anchor.piece_blocks)?);
+            if let Some(writer) = &mut writer {
+                writer.raise_pieces(anchor.pieces);
+            }
         }
         let segments = reach(&access, &anchor)?;
         if writer.is_some() {

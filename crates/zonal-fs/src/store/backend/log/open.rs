@@ -44,6 +44,8 @@ pub(super) struct Opening<'a> {
     /// Number of the batch that the superblock names, which was durable.
     named: u64,
     window: Window,
+    /// Blocks are read one by one, because one of several is lost.
+    reads_single: bool,
     /// Segments with something else than a checkpoint in their first blocks.
     headless: Vec<usize>,
     unread: Rc<Unread>,
@@ -136,8 +138,20 @@ impl<'a> Opening<'a> {
     ) -> Opening<'a> {
         let (parts, window) = (BTreeMap::new(), Window::default());
         let (headless, unread) = (Vec::new(), Rc::default());
-        let (beginning_max, named) = (0, 0);
-        Opening { segments, uuid, slots, seen, stride, parts, beginning_max, named, window, headless, unread }
+        Opening {
+            segments,
+            uuid,
+            slots,
+            seen,
+            stride,
+            parts,
+            beginning_max: 0,
+            named: 0,
+            window,
+            reads_single: false,
+            headless,
+            unread,
+        }
     }
 
     /// Opens the log, which has to have reached number `known` and batch `named`.
@@ -200,9 +214,17 @@ impl<'a> Opening<'a> {
         let Window { slot, first, bytes } = &self.window;
         let end = first + (bytes.len() / PAGE) as u32;
         if *slot != spot.slot || !(*first..end).contains(&spot.block) {
+            let window = if self.reads_single { 1 } else { window };
             let count = (self.slots[spot.slot].blocks - spot.block).min(window);
             let mut bytes = vec![0; count as usize * PAGE];
-            self.segments.read(self.place(spot), &mut bytes)?;
+            let mut result = self.segments.read(self.place(spot), &mut bytes);
+            if count > 1 && result.as_ref().is_err_and(BackendError::is_lost) {
+                // Another block may be the lost one. Each further try may take the drive seconds.
+                self.reads_single = true;
+                bytes.truncate(PAGE);
+                result = self.segments.read(self.place(spot), &mut bytes);
+            }
+            result?;
             self.window = Window { slot: spot.slot, first: spot.block, bytes };
         }
         let at = (spot.block - self.window.first) as usize * PAGE;
@@ -375,8 +397,7 @@ impl<'a> Opening<'a> {
         let mut is_last = true;
         for rest in block..written {
             let spot = Spot { slot, block: rest };
-            let window = if self.head(spot, SWEEP_WINDOW).is_err() { 1 } else { SWEEP_WINDOW };
-            match self.head_if_there(spot, window)? {
+            match self.head_if_there(spot, SWEEP_WINDOW)? {
                 None if rest == block => return self.head(spot, 1).map(|_| End { block, is_last: false }),
                 // Nothing continues there. A head that was lost would be missed by those that follow it.
                 None => is_last = false,
@@ -666,7 +687,7 @@ impl<'a> Opening<'a> {
             table.cut(part.cut);
         }
         for (page, block) in part.pages.iter().zip(spot.block + 1..) {
-            if u64::from(page.page) >= pages {
+            if u64::from(page.page) >= pages || !table.may_have(page.page.into()) {
                 return Err(wrong("pages"));
             }
             let spot = Spot { slot: spot.slot, block };

@@ -69,6 +69,10 @@ impl Table {
     /// The same table where segment `n` has the number `slots[n]` among `count`.
     pub(super) fn renumber(&mut self, slots: &[usize], count: usize) -> Result<(), Damage> {
         let stride = self.stride;
+        u32::try_from(count)
+            .ok()
+            .and_then(|count| count.checked_mul(stride))
+            .ok_or(Damage::Field("table"))?;
         for raw in
             self.chunks.iter_mut().flat_map(|chunk| chunk.iter_mut()).filter(|raw| raw.block.get() != 0)
         {
@@ -125,6 +129,11 @@ impl Table {
         let raw = chunk[(page % CHUNK as u64) as usize];
         let spot = spot_of(raw.block.get(), self.stride);
         (raw.block.get() != 0).then_some(Entry { spot, sum: raw.sum.get() })
+    }
+
+    /// True if a checkpoint has room for a table with `page`.
+    pub(super) fn may_have(&self, page: u64) -> bool {
+        page / (CHUNK as u64) < u64::from(self.stride)
     }
 
     /// Puts `page` somewhere else.
