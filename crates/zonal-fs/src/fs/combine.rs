@@ -252,7 +252,7 @@ impl Shared {
         let Some(first) = unit.pieces.first() else { return Ok(()) };
         let request = PlacementRequest::of_many(unit.hint);
         let (mut core, Placed { opened, blocks }) =
-            self.place_by(waiter, first.ino, |_| Ok(request), unit.blocks)?;
+            self.place_by(waiter, first.ino, |_| Ok(request), unit.blocks_of_next())?;
         if let Some(room) = &mut unit.room {
             core.space.lock().spend_on_unit(room, blocks)?;
         }
@@ -316,6 +316,19 @@ fn move_pieces(from: &IoBuf, pieces: &[(Carried, u32)], data: &mut [u8]) {
 impl CombinedUnit {
     fn new(hint: Lifetime, since: Nanos) -> CombinedUnit {
         CombinedUnit { pieces: Vec::new(), blocks: 0, room: None, hint, buf: IoBuf::empty(), since }
+    }
+
+    /// Number of blocks of the first pieces that one header has room for. What is left of a piece that
+    /// a zone had no room for may be many pieces.
+    fn blocks_of_next(&self) -> u32 {
+        let mut blocks = 0;
+        for (before, piece) in self.pieces.iter().enumerate() {
+            if before >= Header::records_max(blocks + piece.blocks) {
+                break;
+            }
+            blocks += piece.blocks;
+        }
+        blocks
     }
 }
 
@@ -393,5 +406,22 @@ impl Core {
             Some(node) if shared.options.lifetimes => node.attributes.expected_lifetime(),
             _ => Lifetime::NotSet,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is left of a piece that was cut, with the blocks between that were written again.
+    #[test]
+    fn unit_of_more_pieces_than_a_header_takes_leaves_in_parts() {
+        let mut unit = CombinedUnit::new(Lifetime::NotSet, Nanos(0));
+        let piece = |n| Carried { ino: 1, block: 2 * n, blocks: 1, number: n, source: Source::Write };
+        unit.pieces = (0..127).map(piece).collect();
+        let blocks = unit.blocks_of_next();
+        assert!(blocks > 60 && blocks as usize <= Header::records_max(blocks), "{blocks}");
+        unit.pieces.truncate(40);
+        assert_eq!(unit.blocks_of_next(), 40);
     }
 }

@@ -201,6 +201,10 @@ impl Shared {
             // A zone that can no longer be written keeps its runs.
             let runs = map::runs(&self.reader, zone.0)?;
             let mut core = self.lock();
+            if self.space.lock().book.zone(*zone)?.state != ZoneState::Resetting {
+                // A read has found out meanwhile that the zone is offline.
+                continue;
+            }
             match result {
                 Ok(_) => {
                     runs.into_iter().for_each(|run| core.rows.delete(run));

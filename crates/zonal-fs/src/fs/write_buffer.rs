@@ -224,6 +224,11 @@ impl Shared {
         self.admit(waiter, Touched::Added)?;
         let (unit, end) = (u64::from(self.unit_blocks() - 1) * BLOCK, offset + payload.len());
         let mut at = offset + self.extend_tail(waiter, ino, offset, payload, room)?;
+        if at > offset && at < end {
+            // A tail that got less space than it has room for is still there. The rest may begin
+            // another one.
+            self.send_tail(waiter, ino)?;
+        }
         let written = |at: u64, result: Result<u64, FsError>| match result {
             Err(error) if error.is_no_space() && at > offset => Ok(0),
             other => other,
@@ -509,17 +514,20 @@ impl Shared {
         }
         let mut core = self.core.lock();
         core.space.lock().credit.give_back(tail.room);
+        if matches!(result, Err(FsError::NoSpace)) {
+            // Before the node of a file without handles may go.
+            let core = &mut *core;
+            if let Some(mut node) = core.nodes.here(ino) {
+                node.failure.get_or_insert(Lost::NoZone);
+                core.lost.get_or_insert((ino, Lost::NoZone));
+            }
+        }
         core.tail_is_gone(ino);
         core.notify_room(self);
         match result {
             // The file was deleted while its data was buffered.
             Err(FsError::NotFound) => Ok(()),
             Err(FsError::NoSpace) => {
-                let core = &mut *core;
-                if let Some(mut node) = core.nodes.here(ino) {
-                    node.failure.get_or_insert(Lost::NoZone);
-                    core.lost.get_or_insert((ino, Lost::NoZone));
-                }
                 core.at_rest(ino);
                 Ok(())
             }

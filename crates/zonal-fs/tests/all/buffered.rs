@@ -3,6 +3,8 @@
 
 use crate::common;
 use crate::common::{bytes, device, make, read_all, settle, volume, waiter};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
 use zonal_fs::format::FileKind;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT, Target};
@@ -215,4 +217,35 @@ fn buffered_write_to_a_full_drive_fails_without_losing_accepted_data() {
         fs.fsync(&waiter(), file.ino()).unwrap();
         assert!(read_all(&fs, file.ino()).unwrap() == data);
     }
+}
+
+/// A tail gets fewer blocks than a write needs, and others come free before the rest is buffered.
+#[test]
+fn appends_on_a_nearly_full_drive_keep_what_was_accepted() {
+    let (mut random, mut refused) = (Pcg64Mcg::seed_from_u64(1), 0);
+    let fs = file_system(1 << 20);
+    let (other, open) = (file(&fs, "other"), file(&fs, "f"));
+    let mut accepted = Vec::new();
+    let blocks = fs.usage().blocks - 60;
+    write(&fs, other.ino(), 0, &bytes(1, (blocks * BLOCK) as usize));
+    for round in 0..3000 {
+        let at = random.random_range(0..blocks - 8) * BLOCK;
+        let overwrite = bytes(round, random.random_range(1..8) * BLOCK as usize);
+        let _ = fs.write(&waiter(), other.ino(), at, Payload::Bytes(&overwrite));
+        let more = bytes(round, random.random_range(1..9 * BLOCK as usize));
+        match fs.write(&waiter(), open.ino(), accepted.len() as u64, Payload::Bytes(&more)) {
+            Ok(length) => accepted.extend_from_slice(&more[..length as usize]),
+            Err(error) => {
+                assert!(error.is_no_space(), "{error}");
+                refused += 1;
+            }
+        }
+        if random.random_bool(0.1) {
+            assert!(read_all(&fs, open.ino()).unwrap() == accepted, "round {round}");
+            fs.truncate(&waiter(), open.ino(), 0).unwrap();
+            accepted.clear();
+        }
+    }
+    assert!(refused > 100, "{refused}");
+    fs.check();
 }
