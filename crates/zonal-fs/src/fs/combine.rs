@@ -318,8 +318,8 @@ impl CombinedUnit {
         CombinedUnit { pieces: Vec::new(), blocks: 0, room: None, hint, buf: IoBuf::empty(), since }
     }
 
-    /// Number of blocks of the first pieces that one header has room for. What is left of a piece that
-    /// a zone had no room for may be many pieces.
+    /// Number of blocks of the first pieces that one header has room for. A piece that was split at the
+    /// end of a zone may leave many.
     fn blocks_of_next(&self) -> u32 {
         let mut blocks = 0;
         for (before, piece) in self.pieces.iter().enumerate() {
@@ -413,7 +413,7 @@ impl Core {
 mod tests {
     use super::*;
 
-    /// What is left of a piece that was cut, with the blocks between that were written again.
+    /// Splitting a piece leaves a piece for each range that was not overwritten meanwhile.
     #[test]
     fn unit_of_more_pieces_than_a_header_takes_leaves_in_parts() {
         let mut unit = CombinedUnit::new(Lifetime::NotSet, Nanos(0));

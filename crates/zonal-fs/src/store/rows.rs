@@ -104,7 +104,7 @@ impl Rows {
         Rows::of(Tables::open(backend, cache_bytes)?)
     }
 
-    /// Rows that replace those in `backend` with the first commit; until then these stay. There are none at first.
+    /// Returns empty rows whose first commit replaces those in `backend`. Until then nothing is removed.
     ///
     /// # Errors
     /// The backend's.

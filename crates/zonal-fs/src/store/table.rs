@@ -34,7 +34,7 @@ const INDEX_HEADER: usize = 20;
 /// Bytes of an index entry beside the key, at most.
 const ENTRY_BYTES: usize = 16;
 
-/// Maximum number of bytes of a key: more than the longest name and what is before it.
+/// Maximum length of a key in bytes. The longest key has a name of 255 bytes and a short prefix.
 const KEY_MAX: usize = 1024;
 
 /// Data block, as the index has it.

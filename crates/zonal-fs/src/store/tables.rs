@@ -165,8 +165,7 @@ impl Tables {
         Ok(tables)
     }
 
-    /// Makes tables without rows that replace what is in `backend` with the first commit, the logged rows included. Until then all of that
-    /// stays.
+    /// Returns empty tables whose first commit replaces the contents of `backend`, logged rows included. Until then nothing is removed.
     ///
     /// # Errors
     /// The backend's.
@@ -631,7 +630,7 @@ impl Place {
         covered: u64,
     ) -> Result<Tables, StoreError> {
         match self.commit_and_merge(writing, before, layers, covered, MERGED_PER_PAGE) {
-            // Merges took the room that the commit was promised.
+            // Merges used the reserved space.
             Err(error) if error.is_full() => self.commit_and_merge(writing, before, layers, covered, 0),
             result => result,
         }

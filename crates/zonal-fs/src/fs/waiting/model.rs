@@ -4,7 +4,7 @@
 
 use super::{Part, WaitingRoom, WaitsFor};
 use crate::waiter::Bell;
-use shuttle::thread::spawn;
+use shuttle::thread::{JoinHandle, spawn};
 use shuttle::{check_pct, check_random};
 use zonal_io::sync::model::{Canary, is_broken, pause, with_canary};
 use zonal_io::sync::{Arc, AtomicUsize, Mutex, Ordering};
@@ -103,109 +103,106 @@ impl Shared {
     }
 }
 
+/// Runs `work` on [`THREADS`] threads, each with a number.
+fn in_threads(shared: &Arc<Shared>, work: fn(&Shared, u64)) -> Vec<JoinHandle<()>> {
+    let start = |number| {
+        let shared = shared.clone();
+        spawn(move || work(&shared, number))
+    };
+    (0..THREADS).map(start).collect()
+}
+
+fn join(shared: &Shared, threads: Vec<JoinHandle<()>>) {
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert!(shared.locked(|core| core.room.is_empty() && !core.room.is_watched));
+}
+
+/// Ends a thread of [`join_with_watch`].
+fn end(shared: &Shared) {
+    shared.locked(|core| {
+        core.steps += 1;
+        core.room.wake_all(|what| what == WaitsFor::Units);
+    });
+}
+
+/// Waits for all threads with a thread that may have the watch all the time. Having it does not satisfy any of their conditions.
+fn join_with_watch(shared: &Shared, threads: Vec<JoinHandle<()>>) {
+    shared.wait_for(WaitsFor::Units, |core| core.steps as u64 == THREADS);
+    join(shared, threads);
+}
+
 /// The drive completes units while threads wait for them. Each thread is notified of its own.
 fn units() {
     let shared = Arc::new(Shared::default());
-    let waiters = (0..THREADS).map(|ino| {
-        let shared = shared.clone();
-        spawn(move || shared.wait_for(WaitsFor::File(ino), |core| core.completed.contains(&ino)))
+    let threads = in_threads(&shared, |shared, ino| {
+        shared.wait_for(WaitsFor::File(ino), |core| core.completed.contains(&ino));
     });
-    let waiters: Vec<_> = waiters.collect();
     for _ in 0..THREADS {
         shared.answers.fetch_add(1, Ordering::SeqCst);
     }
-    waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
-    assert!(shared.locked(|core| core.room.is_empty() && !core.room.is_watched));
+    join(&shared, threads);
 }
 
 /// Each thread needs one step, and only one step runs at a time. Its end wakes the next thread.
 fn steps() {
     let shared = Arc::new(Shared::default());
-    let waiters = (0..THREADS).map(|_| {
-        let shared = shared.clone();
-        spawn(move || {
-            shared.wait_for(WaitsFor::Step, |core| !std::mem::replace(&mut core.is_step_running, true));
-            shared.locked(|core| {
-                core.is_step_running = false;
-                core.steps += 1;
-                core.room.wake_one(|what| what == WaitsFor::Step);
-            });
-        })
+    let threads = in_threads(&shared, |shared, _| {
+        shared.wait_for(WaitsFor::Step, |core| !std::mem::replace(&mut core.is_step_running, true));
+        shared.locked(|core| {
+            core.is_step_running = false;
+            core.steps += 1;
+            core.room.wake_one(|what| what == WaitsFor::Step);
+        });
     });
-    let waiters: Vec<_> = waiters.collect();
-    waiters.into_iter().for_each(|waiter| waiter.join().unwrap());
-    assert!(shared.locked(|core| core.steps as u64 == THREADS && core.room.is_empty()));
+    join(&shared, threads);
+    assert!(shared.locked(|core| core.steps as u64 == THREADS));
 }
 
 /// Threads take a tail in turn, and put it back with only the file's lock.
 fn tails() {
     let shared = Arc::new(Shared::default());
-    let takers = (0..THREADS).map(|_| {
-        let shared = shared.clone();
-        spawn(move || {
-            let take = |_: &mut Model| !std::mem::replace(&mut shared.tail.lock().is_taken, true);
-            shared.wait_for(WaitsFor::File(0), take);
-            let is_awaited = {
-                let mut tail = shared.tail.lock();
-                tail.is_taken = false;
-                std::mem::take(&mut tail.is_awaited)
-            };
-            if is_awaited {
-                shared.locked(|core| core.room.wake_all(|what| what == WaitsFor::File(0)));
-            }
-            shared.locked(|core| {
-                core.steps += 1;
-                core.room.wake_all(|what| what == WaitsFor::Units);
-            });
-        })
+    let threads = in_threads(&shared, |shared, _| {
+        let take = |_: &mut Model| !std::mem::replace(&mut shared.tail.lock().is_taken, true);
+        shared.wait_for(WaitsFor::File(0), take);
+        let is_awaited = {
+            let mut tail = shared.tail.lock();
+            tail.is_taken = false;
+            std::mem::take(&mut tail.is_awaited)
+        };
+        if is_awaited {
+            shared.locked(|core| core.room.wake_all(|what| what == WaitsFor::File(0)));
+        }
+        end(shared);
     });
-    let takers: Vec<_> = takers.collect();
-    // This thread may have the watch until all others are done: having the watch does not give any
-    // of them its tail.
-    shared.wait_for(WaitsFor::Units, |core| core.steps as u64 == THREADS);
-    takers.into_iter().for_each(|taker| taker.join().unwrap());
-    assert!(shared.locked(|core| core.room.is_empty() && !core.room.is_watched));
+    join_with_watch(&shared, threads);
 }
 
-/// Each thread changes something, and commits it or waits for another thread's commit. The end of a commit wakes only one thread that
-/// it did not serve.
+/// Each thread changes something, and commits it or waits for another thread's commit. The end of a commit wakes the threads it
+/// served and one other.
 fn commits() {
     let shared = Arc::new(Shared::default());
-    let callers = (0..THREADS).map(|_| {
-        let shared = shared.clone();
-        spawn(move || {
-            let target = shared.locked(|core| core.layer);
-            let mut is_done = false;
-            while !is_done {
-                let mut sealed = None;
-                shared.wait_for(WaitsFor::Commit(target + 1), |core| {
-                    is_done = core.committed > target;
-                    if !is_done && !std::mem::replace(&mut core.is_committing, true) {
-                        core.layer += 1;
-                        sealed = Some(core.layer);
-                    }
-                    is_done || sealed.is_some()
-                });
-                pause();
-                if let Some(layer) = sealed {
-                    shared.locked(|core| {
-                        core.is_committing = false;
-                        core.committed = layer;
-                        core.room.committed(layer);
-                    });
+    let threads = in_threads(&shared, |shared, _| {
+        let target = shared.locked(|core| core.layer) + 1;
+        loop {
+            let mut sealed = None;
+            shared.wait_for(WaitsFor::Commit(target), |core| {
+                if core.committed < target && !std::mem::replace(&mut core.is_committing, true) {
+                    core.layer += 1;
+                    sealed = Some(core.layer);
                 }
-            }
-            shared.locked(|core| {
-                core.steps += 1;
-                core.room.wake_all(|what| what == WaitsFor::Units);
+                core.committed >= target || sealed.is_some()
             });
-        })
+            let Some(layer) = sealed else { break };
+            pause();
+            shared.locked(|core| {
+                core.is_committing = false;
+                core.committed = layer;
+                core.room.committed(layer);
+            });
+        }
+        end(shared);
     });
-    let callers: Vec<_> = callers.collect();
-    // This thread may have the watch all the time: having the watch gives no caller its commit.
-    shared.wait_for(WaitsFor::Units, |core| core.steps as u64 == THREADS);
-    callers.into_iter().for_each(|caller| caller.join().unwrap());
-    assert!(shared.locked(|core| core.room.is_empty() && !core.room.is_watched));
+    join_with_watch(&shared, threads);
 }
 
 fn explore(flow: fn()) {

@@ -23,6 +23,9 @@ struct Inner {
     syncs_left: AtomicU64,
     /// Number of writes until the place is full.
     writes_left: AtomicU64,
+    /// Pages written since the last sync, and how many of them a sync has room for.
+    written: AtomicU64,
+    written_max: u64,
     /// Pages that cannot be read.
     lost: Mutex<BTreeSet<u64>>,
     room: Option<Room>,
@@ -36,6 +39,8 @@ impl Default for Inner {
             syncs: AtomicU64::new(0),
             syncs_left: AtomicU64::new(u64::MAX),
             writes_left: AtomicU64::new(u64::MAX),
+            written: AtomicU64::new(0),
+            written_max: u64::MAX,
             lost: Mutex::default(),
             room: None,
         }
@@ -77,6 +82,9 @@ impl Backend for Synced {
 
     fn sync_data(&self) -> io::Result<()> {
         self.0.syncs.fetch_add(1, Ordering::Relaxed);
+        if self.0.written.swap(0, Ordering::Relaxed) > self.0.written_max {
+            return Err(BackendError::Full { needed: 1, usable: 0 }.into());
+        }
         if is_spent(&self.0.syncs_left) {
             return Err(io::Error::other("the sync failed"));
         }
@@ -88,6 +96,7 @@ impl Backend for Synced {
         if is_spent(&self.0.writes_left) {
             return Err(BackendError::Full { needed: 1, usable: 0 }.into());
         }
+        self.0.written.fetch_add((data.len() / PAGE) as u64, Ordering::Relaxed);
         self.0.bytes.write(offset, data)
     }
 
@@ -189,6 +198,20 @@ fn merge_of_all_tables_drops_rows_that_were_deleted_or_replaced() {
     let len = place.len().unwrap();
     assert!(len < 3 * 400 * 110, "{len} bytes");
     assert_eq!((all(&rows).len(), all(&place.after_cut()).len()), (400, 400));
+}
+
+#[test]
+fn commit_gets_through_where_only_its_merges_have_no_room() {
+    let place = Synced(Arc::new(Inner { written_max: 16, ..Inner::default() }));
+    let mut rows = Rows::open(place.clone(), 1 << 20).unwrap();
+    let mut syncs = 0;
+    for number in 0..100 {
+        (0..100).for_each(|row| rows.put(key(100 * row + number), vec![7; 100]));
+        commit(&mut rows);
+        syncs += 1;
+    }
+    assert!(place.0.syncs.load(Ordering::Relaxed) > syncs, "no merge was without room");
+    assert_eq!((all(&rows).len(), all(&place.after_cut()).len()), (10_000, 10_000));
 }
 
 #[test]

@@ -105,14 +105,10 @@ impl Log {
         if number <= self.state.lock().recorded {
             return Ok(());
         }
-        match self.record(1, |anchor| anchor.number = number) {
-            Ok(()) => {
-                self.state.lock().recorded = number;
-                Ok(())
-            }
-            Err(BackendError::Request { error, .. }) if is_zone_limit_exceeded(&error) => Ok(()),
-            Err(error) => Err(error),
+        if is_recorded(self.record(1, |anchor| anchor.number = number))? {
+            self.state.lock().recorded = number;
         }
+        Ok(())
     }
 
     /// Last durable batch.
@@ -133,15 +129,11 @@ impl Log {
         if self.is_read_only || named.is_none_or(|named| batch <= named) {
             return Ok(());
         }
-        match self.record(1, |anchor| anchor.batch = anchor.batch.max(batch)) {
-            Ok(()) => {
-                let mut state = self.state.lock();
-                state.named = state.named.max(Some(batch));
-                Ok(())
-            }
-            Err(BackendError::Request { error, .. }) if is_zone_limit_exceeded(&error) => Ok(()),
-            Err(error) => Err(error),
+        if is_recorded(self.record(1, |anchor| anchor.batch = anchor.batch.max(batch)))? {
+            let mut state = self.state.lock();
+            state.named = state.named.max(Some(batch));
         }
+        Ok(())
     }
 
     /// What the superblock says of the store.
@@ -283,8 +275,7 @@ impl Log {
                     // The host's disk is full: nothing has changed.
                     return Ok(false);
                 }
-                let named = self.record(2, |anchor| anchor.pieces = piece + 1);
-                if !could_be_named(named)? {
+                if !is_recorded(self.record(2, |anchor| anchor.pieces = piece + 1))? {
                     return Ok(false);
                 }
                 self.add(self.segments.of(&Anchor { pieces: piece + 1, ..anchor })[piece as usize])?;
@@ -299,7 +290,7 @@ impl Log {
                 };
                 let zone = self.with_drive(|drive, waiter| source.take(drive, waiter, &taken, need));
                 let Some(zone) = zone else { return Ok(false) };
-                could_be_named(self.take_zone(zone))
+                is_recorded(self.take_zone(zone))
             }
         }
     }
@@ -369,8 +360,8 @@ impl Log {
     }
 }
 
-/// False if the superblock could not name a segment because the drive has no active zone to spare for it.
-fn could_be_named(result: Result<(), BackendError>) -> Result<bool, BackendError> {
+/// Returns false if an update of the superblock failed because the drive has no active zone to spare.
+fn is_recorded(result: Result<(), BackendError>) -> Result<bool, BackendError> {
     match result {
         Err(BackendError::Request { error, .. }) if is_zone_limit_exceeded(&error) => Ok(false),
         result => result.map(|()| true),
