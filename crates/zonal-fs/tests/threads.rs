@@ -124,7 +124,7 @@ fn one(fs: &FileSystem, seed: u64, steps: u32) {
                         let ino = known.swap_remove(random.random_range(0..3));
                         // The file exists as long as it is known, with or without a name.
                         fs.attributes(ino).unwrap();
-                        told("forget", fs.forget(ino, 1));
+                        told("forget", fs.forget(&w, ino, 1));
                     }
                 }
                 Err(error) => told("look up", Err(error)),
@@ -160,7 +160,7 @@ fn one(fs: &FileSystem, seed: u64, steps: u32) {
         file.close(&impatient()).unwrap();
     }
     for ino in known {
-        fs.forget(ino, 1).unwrap();
+        fs.forget(&impatient(), ino, 1).unwrap();
     }
 }
 

@@ -20,8 +20,14 @@ impl Shared {
             if !matches!(result, Err(FsError::NoSpace)) {
                 return result;
             }
+            // A thread that could not wait may have left blocks of deleted files.
+            let gone = self.lock().deleted.mark();
+            if gone.is_some() {
+                self.free_deleted(gone, Some(waiter))?;
+                continue;
+            }
             // The store may have superfluous zones, or another thread may have returned some.
-            if self.lock().rows.is_sparse() {
+            if self.lock().rows.will_be_sparse() {
                 self.compact_for_space(waiter)?;
             }
             let has_shrunk = self.shrink_store_alone(waiter)?;

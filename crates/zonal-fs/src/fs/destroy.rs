@@ -9,7 +9,11 @@
 //! and most of its extended attributes. From then on no call finds the file. An orphan row
 //! ([`key::orphan`]) remains until the last blocks and attributes are freed, so the next mount can
 //! free the rest after a crash. The thread that ended the file frees the blocks before its call
-//! returns, and releases the lock between pieces.
+//! returns, and releases the lock between pieces. A thread that must not wait stops when too many
+//! changes wait for a commit. The next deletion, background step or lack of space frees the rest.
+//!
+//! The end of a use only queues the file, because a commit may be due before its rows fit. Until
+//! the file leaves the queue, it exists, and is kept if it is used or named again.
 //!
 //! # Truncated files
 //! Blocks are freed from the end, and each piece shortens the size in the row. So any commit in
@@ -30,21 +34,33 @@ use std::ops::{ControlFlow, Range};
 /// Extents (or attributes) freed in one critical section, in less than a millisecond.
 pub(super) const PIECE_EXTENTS: usize = 256;
 
-/// Stands for the block of a file that has extended attributes left, but no blocks.
-const ONLY_ATTRIBUTES: u64 = u64::MAX;
+/// Rows of a file that are still to be deleted.
+#[derive(Clone, Copy, Debug)]
+enum Rest {
+    /// All, if the file is still unnamed and unused.
+    All,
+    /// Its blocks, from this one on, and its extended attributes.
+    From(u64),
+    /// Its extended attributes.
+    Attributes,
+}
 
-/// Deleted files with blocks or attributes left.
+/// Deleted files with rows left.
 #[derive(Default, Debug)]
 pub(super) struct DeletedFiles {
-    /// Files with their first possible block, or [`ONLY_ATTRIBUTES`].
-    line: VecDeque<(u64, u64)>,
+    line: VecDeque<(u64, Rest)>,
     /// Number of files ever queued.
     came: u64,
 }
 
 impl DeletedFiles {
-    fn add(&mut self, ino: u64, block: u64) {
-        self.line.push_back((ino, block));
+    /// Queues an unnamed and unused file.
+    pub(super) fn add_whole(&mut self, ino: u64) {
+        self.add(ino, Rest::All);
+    }
+
+    fn add(&mut self, ino: u64, rest: Rest) {
+        self.line.push_back((ino, rest));
         self.came += 1;
     }
 
@@ -112,47 +128,46 @@ pub(super) fn attributes_of_piece(rows: &impl View, ino: u64) -> Result<(Vec<Vec
 /// Rows and extents to delete with a file.
 pub(super) struct Deletion {
     ino: u64,
-    /// Next block to free later, as in [`DeletedFiles`].
-    next: Option<u64>,
+    /// Left for later.
+    rest: Option<Rest>,
     extents: Vec<Mapped>,
     keys: Vec<Vec<u8>>,
     has_row: bool,
 }
 
 impl Core {
-    /// Deletes all rows of a file that is neither named nor in use. If there are many extents or
-    /// attributes, most are left for [`Shared::free_deleted`]. Changes nothing if any row is
-    /// unreadable.
-    pub(super) fn destroy(&mut self, ino: u64) -> Result<(), FsError> {
-        let end = self.plan_deletion(ino)?;
-        self.apply_deletion(end)
-    }
-
-    /// Reads everything that has to be deleted with a file.
+    /// Reads everything that has to be deleted with a file that is neither named nor in use.
     pub(super) fn plan_deletion(&self, ino: u64) -> Result<Deletion, FsError> {
         let next = end_of_piece(&self.rows, ino, 0)?;
         let extents = map::extents(&self.rows, ino, &(0..next.unwrap_or(u64::MAX)))?;
         let has_row = self.rows.get(&key::inode(ino))?.is_some();
         let (mut keys, has_more) = attributes_of_piece(&self.rows, ino)?;
         keys.extend([key::inode(ino), key::target(ino)]);
-        let next = next.or(has_more.then_some(ONLY_ATTRIBUTES));
-        Ok(Deletion { ino, next, extents, keys, has_row })
+        let rest = next.map(Rest::From).or(has_more.then_some(Rest::Attributes));
+        Ok(Deletion { ino, rest, extents, keys, has_row })
     }
 
-    /// Deletes the rows and extents of a file.
+    /// Deletes the rows and extents of a file. If there are many extents or attributes, most are
+    /// left for [`Shared::free_deleted`].
     pub(super) fn apply_deletion(&mut self, end: Deletion) -> Result<(), FsError> {
-        let Deletion { ino, next, extents, keys, has_row } = end;
-        self.unmap_found(ino, &(0..next.unwrap_or(u64::MAX)), extents)?;
+        let ino = end.ino;
+        if let Some(rest) = self.begin_deletion(end)? {
+            self.deleted.add(ino, rest);
+        }
+        Ok(())
+    }
+
+    fn begin_deletion(&mut self, end: Deletion) -> Result<Option<Rest>, FsError> {
+        let Deletion { ino, rest, extents, keys, has_row } = end;
+        let end = if let Some(Rest::From(block)) = rest { block } else { u64::MAX };
+        self.unmap_found(ino, &(0..end), extents)?;
         // A deleted file may have left its orphan row.
         if has_row {
             self.rows.draft().file_destroyed();
         }
         keys.into_iter().for_each(|key| self.rows.delete(key));
-        match next {
-            Some(block) => {
-                self.rows.put(key::orphan(ino), Vec::new());
-                self.deleted.add(ino, block);
-            }
+        match rest {
+            Some(_) => self.rows.put(key::orphan(ino), Vec::new()),
             None => self.rows.delete(key::orphan(ino)),
         }
         self.room.wake_all(|what| matches!(what, WaitsFor::File(of) | WaitsFor::Hold(of) if of == ino));
@@ -160,22 +175,36 @@ impl Core {
             self.drop_write_buffer(node.write_buffer);
             node.zone.into_iter().for_each(|zone| self.space.lock().open.leave(zone));
         }
-        Ok(())
+        Ok(rest)
     }
 
     /// Frees the first extents of a file from `block` on or, if none are left, its first
-    /// attributes. Returns where to continue.
-    fn free_piece(&mut self, ino: u64, block: u64) -> Result<Option<u64>, FsError> {
-        if block != ONLY_ATTRIBUTES {
+    /// attributes. Returns what is left.
+    fn free_piece(&mut self, ino: u64, block: Option<u64>) -> Result<Option<Rest>, FsError> {
+        if let Some(block) = block {
             let next = end_of_piece(&self.rows, ino, block)?;
             self.unmap(ino, &(block..next.unwrap_or(u64::MAX)))?;
             if next.is_some() {
-                return Ok(next);
+                return Ok(next.map(Rest::From));
             }
         }
         let (keys, has_more) = attributes_of_piece(&self.rows, ino)?;
         keys.into_iter().for_each(|key| self.rows.delete(key));
-        Ok(has_more.then_some(ONLY_ATTRIBUTES))
+        Ok(has_more.then_some(Rest::Attributes))
+    }
+
+    /// Begins to destroy a queued file, unless it has been used or named again. Changes nothing if
+    /// any row is unreadable.
+    fn destroy_if_unused(&mut self, ino: u64) -> Result<Option<Rest>, FsError> {
+        if self.is_used(ino) {
+            return Ok(None);
+        }
+        if self.rows.get(&key::orphan(ino))?.is_none() {
+            self.drop_if_unused(ino);
+            return Ok(None);
+        }
+        let end = self.plan_deletion(ino)?;
+        self.begin_deletion(end)
     }
 
     /// Frees blocks of a file. With a `size`, also limits the size in its row to that.
@@ -190,32 +219,43 @@ impl Core {
     /// Frees a piece of the first file in the queue. A file with unreadable rows leaves the queue:
     /// the next mount tries again.
     pub(super) fn free_piece_of_gone(&mut self) -> Result<(), FsError> {
-        let Some((ino, block)) = self.deleted.line.pop_front() else { return Ok(()) };
-        match self.free_piece(ino, block)? {
+        let Some((ino, rest)) = self.deleted.line.pop_front() else { return Ok(()) };
+        let left = match rest {
+            Rest::All => self.destroy_if_unused(ino)?,
+            Rest::From(block) => self.free_piece(ino, Some(block))?,
+            Rest::Attributes => self.free_piece(ino, None)?,
+        };
+        match (rest, left) {
             // Garbage collection cannot have mapped copies to the freed range: a copy only replaces
             // blocks that the file still has.
-            Some(next) => self.deleted.line.push_front((ino, next)),
-            None => self.rows.delete(key::orphan(ino)),
+            (_, Some(left)) => self.deleted.line.push_front((ino, left)),
+            (Rest::All, None) => {}
+            (_, None) => self.rows.delete(key::orphan(ino)),
         }
         Ok(())
     }
 }
 
 impl Shared {
-    /// Frees the rest of all files queued before `mark` was taken. With a waiter, observes the
-    /// limit of uncommitted changes.
+    /// Frees the rest of all files queued before `mark` was taken. Without a waiter, stops if a
+    /// commit is due first.
     pub(super) fn free_deleted(&self, mark: Option<u64>, waiter: Option<&dyn Wait>) -> Result<(), FsError> {
         let Some(came) = mark else { return Ok(()) };
         loop {
             let next = {
                 let core = self.core.lock();
-                if core.deleted.left() >= came {
+                if core.deleted.left() >= came || waiter.is_none() && !core.admits_changes() {
                     return Ok(());
                 }
                 core.deleted.line.front().copied()
             };
-            if let Some((ino, block)) = next {
+            if let Some((ino, rest)) = next {
                 // Reads the rows of the piece before taking the lock.
+                if let Rest::All = rest {
+                    let _ = self.reader.get(&key::orphan(ino));
+                    self.prefetch_file(ino);
+                }
+                let block = if let Rest::From(block) = rest { block } else { 0 };
                 let _ = end_of_piece(&self.reader, ino, block);
                 let _ = attributes_of_piece(&self.reader, ino);
             }

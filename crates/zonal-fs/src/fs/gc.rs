@@ -12,6 +12,7 @@
 //! without live data is reset once a commit that no longer refers to it is durable.
 
 use super::core::{Core, Shared};
+use super::destroy::PIECE_EXTENTS;
 use super::error::FsError;
 use super::fetch::{Fetched, Source as From, Span};
 use super::flight::{AppendUnit, Carried, Source};
@@ -138,6 +139,11 @@ impl Shared {
         if self.reset_dead(waiter)? || finished {
             return Ok(true);
         }
+        if !self.lock().deleted.is_empty() {
+            self.admit_step(waiter)?;
+            self.lock().free_piece_of_gone()?;
+            return Ok(true);
+        }
         let collection = self.lock().collection.take();
         if let Some(collection) = collection {
             return self.continue_collection(waiter, collection);
@@ -198,24 +204,44 @@ impl Shared {
         let resets = zones.iter().map(|zone| Request::zone(Op::ZoneReset, self.start_of(*zone)));
         let answers = self.drive.calls(waiter, resets);
         for (zone, (result, _)) in zones.iter().zip(answers) {
-            // A zone that can no longer be written keeps its runs.
-            let runs = map::runs(&self.reader, zone.0)?;
+            if result.is_ok() {
+                self.delete_runs(waiter, *zone)?;
+            }
             let mut core = self.lock();
-            if self.space.lock().book.zone(*zone)?.state != ZoneState::Resetting {
-                // A read has found out meanwhile that the zone is offline.
+            if !self.is_resetting(*zone)? {
                 continue;
             }
             match result {
                 Ok(_) => {
-                    runs.into_iter().for_each(|run| core.rows.delete(run));
                     self.space.lock().was_reset(*zone)?;
                     core.statistics.resets += 1;
                     core.gc_has_no_space = false;
                 }
+                // A zone that can no longer be written keeps its runs.
                 Err(_) => self.space.lock().reset_failed(*zone)?,
             }
         }
         Ok(true)
+    }
+
+    /// Deletes the runs of a zone that was reset. An opening tolerates them in an empty zone.
+    fn delete_runs(&self, waiter: &dyn Wait, zone: ZoneIndex) -> Result<(), FsError> {
+        let runs = map::runs(&self.reader, zone.0)?;
+        for piece in runs.chunks(PIECE_EXTENTS) {
+            self.admit_step(waiter)?;
+            let mut core = self.lock();
+            if !self.is_resetting(zone)? {
+                return Ok(());
+            }
+            piece.iter().for_each(|run| core.rows.delete(run.clone()));
+            core.yield_to_waiters();
+        }
+        Ok(())
+    }
+
+    /// False if a read has found out meanwhile that a zone that was to be reset is offline.
+    fn is_resetting(&self, zone: ZoneIndex) -> Result<bool, FsError> {
+        Ok(self.space.lock().book.zone(zone)?.state == ZoneState::Resetting)
     }
 
     /// Pins `victim` and lists its live pieces.
@@ -445,6 +471,9 @@ impl Core {
 
     /// True if space can become free without changes by users.
     pub(super) fn is_reclaimable(&self) -> bool {
+        if !self.deleted.is_empty() {
+            return true;
+        }
         let book = &self.space.lock().book;
         match self.gc_has_no_space {
             true => book.count(ZoneState::Dead) + book.count(ZoneState::Resetting) > 0,

@@ -73,7 +73,10 @@ impl Core {
             return Ok(());
         }
         match self.attributes(ino) {
-            Ok(attributes) if attributes.links == 0 => self.destroy(ino),
+            Ok(attributes) if attributes.links == 0 => {
+                self.deleted.add_whole(ino);
+                Ok(())
+            }
             Ok(_) | Err(FsError::NotFound) => Ok(()),
             Err(error) => Err(error),
         }
@@ -109,7 +112,7 @@ impl Shared {
         self.create_or(waiter, (parent, name), new, || Err(FsError::Exists), known)
     }
 
-    pub(super) fn forget(&self, ino: u64, times: u64) -> Result<(), FsError> {
+    pub(super) fn forget(&self, waiter: &dyn Wait, ino: u64, times: u64) -> Result<(), FsError> {
         let is_last = self.lock().known.ends_with(ino, times);
         let is_nameless = || self.attributes(ino).is_ok_and(|attributes| attributes.links == 0);
         if is_last && is_nameless() {
@@ -120,6 +123,6 @@ impl Shared {
             core.forget(ino, times)?;
             core.deleted.mark()
         };
-        self.free_deleted(gone, None)
+        self.free_deleted(gone, Some(waiter))
     }
 }

@@ -116,7 +116,9 @@ impl FileSystem {
         waiter: &dyn Wait,
     ) -> Result<FileSystem, OpenError> {
         let shared = mount::open(volume, rows, superblock, options, has_data, waiter, Purpose::Use)?;
-        Ok(FileSystem::attached(shared))
+        let fs = FileSystem::attached(shared);
+        fs.0.destroy_orphans(waiter)?;
+        Ok(fs)
     }
 
     /// Opens the file system read-only. Every attempt to change it fails with an error that says
@@ -341,9 +343,9 @@ impl FileSystem {
     /// named nor open is destroyed with its last reference.
     ///
     /// # Errors
-    /// If the file cannot be destroyed because its rows are damaged.
-    pub fn forget(&self, ino: u64, times: u64) -> Result<(), FsError> {
-        self.0.forget(ino, times)
+    /// If the file cannot be destroyed because its rows are damaged; [`FsError::ReadOnly`].
+    pub fn forget(&self, waiter: &dyn Wait, ino: u64, times: u64) -> Result<(), FsError> {
+        self.0.forget(waiter, ino, times)
     }
 
     /// Calls `show` for the names of a directory after `after`, in byte order, until it breaks.

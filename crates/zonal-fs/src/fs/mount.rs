@@ -39,8 +39,8 @@ use crate::space::load::ZoneAtMount;
 use crate::space::open::{LimitError, OPEN_MIN, OpenLimits, OpenZones, open_limit, plan_mount};
 use crate::space::zone::ZoneState;
 use crate::space::zones::ZoneBook;
-use crate::store::Rows;
 use crate::store::backend::log::Log;
+use crate::store::{Rows, View};
 use crate::waiter::Wait;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -271,13 +271,7 @@ pub(super) fn open(
         waiters: OnceLock::new(),
     };
     // Not shared with other threads yet.
-    let core = shared.core.get_mut();
-    match core.destroy_orphans() {
-        // Orphans have no names, so they do not disturb an inspection.
-        Err(_) if purpose == Purpose::Look => {}
-        destroyed => destroyed?,
-    }
-    core.rows.publish();
+    shared.core.get_mut().rows.publish();
     Ok(shared)
 }
 
@@ -357,19 +351,20 @@ fn core(
     })
 }
 
-impl Core {
-    /// Destroys unnamed files that were open at a power cut.
-    fn destroy_orphans(&mut self) -> Result<(), FsError> {
+impl Shared {
+    /// Destroys unnamed files that were in use at a power cut.
+    pub(super) fn destroy_orphans(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         let (from, end) = key::orphans();
         let mut orphans = Vec::new();
-        self.rows.scan(&from, &end, |key, _| {
+        self.reader.scan(&from, &end, |key, _| {
             orphans.push(key::parts(key).0);
             ControlFlow::Continue(())
         })?;
-        orphans.into_iter().try_for_each(|ino| self.destroy(ino))?;
-        while !self.deleted.is_empty() {
-            self.free_piece_of_gone()?;
-        }
-        Ok(())
+        let gone = {
+            let mut core = self.lock();
+            orphans.into_iter().for_each(|ino| core.deleted.add_whole(ino));
+            core.deleted.mark()
+        };
+        self.free_deleted(gone, Some(waiter))
     }
 }

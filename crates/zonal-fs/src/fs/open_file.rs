@@ -3,7 +3,8 @@
 //! A file exists as long as it has a handle, even without names, and its write buffer collects
 //! small writes. There are two ways to give up a handle. [`OpenFile::close`] sends the buffered
 //! tail, for which it may have to wait. Dropping the handle never waits: the tail stays in memory
-//! until the next sync, a later background step, or a read or write in its range sends it.
+//! until the next sync, a later background step, or a read or write in its range sends it. The rest
+//! of a large unnamed file is freed by later calls.
 
 use super::FileSystem;
 use super::core::{Core, Shared};
@@ -59,13 +60,11 @@ impl Drop for OpenFile {
         }
         let mut core = self.fs.0.core.lock();
         core.give_up_handle(self.ino);
-        if let Err(error) = core.end_use(self.ino) {
-            // The error has no caller to go to, and the file's space is unaccounted for.
-            core.make_read_only(&error);
-        }
+        core.end_use(self.ino);
         let gone = core.deleted.mark();
         drop(core);
         if let Err(error) = self.fs.0.free_deleted(gone, None) {
+            // The error has no caller to go to, and the file's space is unaccounted for.
             self.fs.0.core.lock().make_read_only(&error);
         }
     }
@@ -84,7 +83,7 @@ impl Shared {
         let sent = if is_last { self.send_tail(waiter, ino) } else { Ok(()) };
         let gone = {
             let mut core = self.lock();
-            core.end_use(ino)?;
+            core.end_use(ino);
             core.deleted.mark()
         };
         self.free_deleted(gone, Some(waiter))?;

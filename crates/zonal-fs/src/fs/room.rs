@@ -65,6 +65,16 @@ impl Shared {
         }
     }
 
+    /// Like [`Shared::admit`], for changes of a background step that no unit may be waiting for: a
+    /// unit may wait for the zone that the step frees.
+    pub(super) fn admit_step(&self, waiter: &dyn Wait) -> Result<(), FsError> {
+        let are_many = {
+            let core = self.lock();
+            core.rows.changes_for_tables() > core.changes_max()
+        };
+        if are_many { self.commit(waiter) } else { Ok(()) }
+    }
+
     /// Tries to find space for rows when it seems to be exhausted.
     fn find_room_for_rows(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         self.reclaim_rows(waiter);
@@ -110,7 +120,7 @@ impl Shared {
     }
 
     /// Merges all tables of rows, so that removed rows take no space. Returns true if there is space.
-    fn merge_all(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
+    pub(super) fn merge_all(&self, waiter: &dyn Wait) -> Result<bool, FsError> {
         let number = {
             let mut core = self.lock();
             core.rows.squeeze();
@@ -153,6 +163,11 @@ impl Core {
             return Some(Obstacle::Changes);
         }
         (touched == Touched::Added && !gauge.has_room()).then_some(Obstacle::Full)
+    }
+
+    /// True if rows may be removed or changed without waiting.
+    pub(super) fn admits_changes(&self) -> bool {
+        self.obstacle(Touched::Changed).is_none()
     }
 
     /// Maximum number of changes that may wait for a commit of tables.

@@ -197,6 +197,8 @@ impl Shared {
     /// As for [`Shared::compact_store`], and those of a commit.
     pub(super) fn compact_for_space(&self, waiter: &dyn Wait) -> Result<(), FsError> {
         let begin = waiter.now();
+        // Deletions that are in no table yet count, too.
+        self.merge_all(waiter)?;
         loop {
             self.commit(waiter)?;
             let is_busy = self.compact_store(u64::MAX)? == Compacted::Busy;

@@ -129,6 +129,7 @@ impl Blocks<'_> {
 /// Right to change a file's data. Other threads wait until it is dropped.
 pub(super) struct FileGuard<'a> {
     shared: &'a Shared,
+    waiter: &'a dyn Wait,
     ino: u64,
 }
 
@@ -140,33 +141,31 @@ impl Drop for FileGuard<'_> {
             node.cut = None;
         }
         core.room.wake_one(|what| what == WaitsFor::Hold(self.ino));
-        if let Err(error) = core.end_use(self.ino) {
-            core.make_read_only(&error);
-        }
+        core.end_use(self.ino);
         let gone = core.deleted.mark();
         drop(core);
-        if let Err(error) = self.shared.free_deleted(gone, None) {
+        if let Err(error) = self.shared.free_deleted(gone, Some(self.waiter)) {
             self.shared.core.lock().make_read_only(&error);
         }
     }
 }
 
 impl Core {
-    /// Ends a use of a file. The file is destroyed if it has no name, and is dropped from memory if
-    /// no operation uses it.
-    pub(super) fn end_use(&mut self, ino: u64) -> Result<(), FsError> {
+    /// Ends a use of a file. If no operation uses it now, an unnamed file is queued for
+    /// [`Shared::free_deleted`], and a named one is dropped from memory.
+    pub(super) fn end_use(&mut self, ino: u64) {
         let is_nameless = self.nodes.here(ino).is_some_and(|node| node.attributes.links == 0);
         if is_nameless && !self.is_used(ino) {
-            return self.destroy(ino);
+            self.deleted.add_whole(ino);
+        } else {
+            self.drop_if_unused(ino);
         }
-        self.drop_if_unused(ino);
-        Ok(())
     }
 }
 
 impl Shared {
     /// Waits until no other thread changes the file's data.
-    fn hold(&self, waiter: &dyn Wait, ino: u64) -> Result<FileGuard<'_>, FsError> {
+    fn hold<'a>(&'a self, waiter: &'a dyn Wait, ino: u64) -> Result<FileGuard<'a>, FsError> {
         drop(self.lock_with_file(ino));
         drop(self.lock_when(waiter, WaitsFor::Hold(ino), |core| {
             core.check_writable()?;
@@ -175,7 +174,7 @@ impl Shared {
             let mut node = core.nodes.get(&core.rows, ino)?;
             Ok(!std::mem::replace(&mut node.is_held, true))
         })?);
-        Ok(FileGuard { shared: self, ino })
+        Ok(FileGuard { shared: self, waiter, ino })
     }
 
     /// Writes at `offset` and returns the number of bytes written, which is less than requested
@@ -196,14 +195,14 @@ impl Shared {
 
     /// Begins a write, and holds the file for the rest of it. Also returns whether the file is
     /// open. `None` if the write is complete.
-    pub(super) fn begin_write(
-        &self,
-        waiter: &dyn Wait,
+    pub(super) fn begin_write<'a>(
+        &'a self,
+        waiter: &'a dyn Wait,
         ino: u64,
         offset: u64,
         payload: Payload<'_>,
         set_ids: SetIds,
-    ) -> Result<Option<(FileGuard<'_>, bool)>, FsError> {
+    ) -> Result<Option<(FileGuard<'a>, bool)>, FsError> {
         let length = payload.len();
         if offset.checked_add(length).is_none_or(|end| end > SIZE_MAX) {
             return Err(FsError::TooLarge);

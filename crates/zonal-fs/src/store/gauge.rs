@@ -171,11 +171,20 @@ impl Gauge {
         self.changed_since().deleted > pages / CHANGED_PART * PAGE as u64 / 8
     }
 
-    /// True if so much was deleted since the place last gave room back that it may do so again.
+    /// True if the tables contain so many deletions made since the place last gave room back that
+    /// it may do so again.
     pub(super) fn is_sparse(&self) -> bool {
+        self.is_many(self.settled.deleted)
+    }
+
+    /// Like [`Gauge::is_sparse`], once everything is in tables.
+    pub(super) fn will_be_sparse(&self) -> bool {
+        self.is_many(self.tally.deleted)
+    }
+
+    fn is_many(&self, deleted: u64) -> bool {
         let Some(Room { pages, limit, .. }) = self.room else { return false };
-        let deleted = self.tally.deleted - self.compacted;
-        deleted * 8 > (3 * pages).max(limit) * PAGE as u64
+        (deleted - self.compacted) * 8 > (3 * pages).max(limit) * PAGE as u64
     }
 
     /// Records that all that is in tables was merged and the place gave room back, or that this was tried in vain. Changes that came
@@ -238,6 +247,20 @@ mod tests {
         assert!(gauge.has_room() && !gauge.has_room_for(1));
         settle(&mut gauge, sealed, 150);
         assert_eq!(gauge.fill(), Some(Fill { pages: 550, usable: 800 }));
+    }
+
+    #[test]
+    fn place_is_sparse_through_deletions_in_tables_until_it_is_compacted() {
+        let mut gauge = Gauge::new(Some(ROOM));
+        gauge.tally.deleted(126 * BYTES);
+        assert!(gauge.will_be_sparse() && !gauge.is_sparse(), "a merge of the tables frees nothing");
+        gauge.compacted();
+        assert!(gauge.will_be_sparse() && !gauge.is_sparse());
+        let tally = gauge.tally;
+        settle(&mut gauge, tally, 100);
+        assert!(gauge.is_sparse());
+        gauge.compacted();
+        assert!(!gauge.will_be_sparse() && !gauge.is_sparse());
     }
 
     #[test]

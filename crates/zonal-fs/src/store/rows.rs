@@ -138,9 +138,15 @@ impl Rows {
         Reader(self.layers.clone())
     }
 
-    /// True if most rows were deleted, so that the place can give room back after a [merge](Rows::compactor).
+    /// True if most rows in tables were deleted, so that the place can give room back after a
+    /// [merge](Rows::compactor).
     pub(crate) fn is_sparse(&self) -> bool {
         self.gauge().is_sparse()
+    }
+
+    /// True if the same will hold after a commit of tables.
+    pub(crate) fn will_be_sparse(&self) -> bool {
+        self.gauge().will_be_sparse()
     }
 
     /// Merges all tables, also without the lock that guards these rows. It takes the time of writing all rows that are left.

@@ -219,16 +219,16 @@ fn call_that_reads_cold_rows_holds_up_no_other() {
         }),
         ("lookup_known", |fs, d, file| {
             assert_eq!(fs.lookup_known(d, &name("f", 100)).unwrap().ino, file);
-            fs.forget(file, 1).unwrap();
+            fs.forget(&waiter(), file, 1).unwrap();
         }),
         ("know", |fs, _, file| {
             assert_eq!(fs.know(file).unwrap().size, 4096);
-            fs.forget(file, 1).unwrap();
+            fs.forget(&waiter(), file, 1).unwrap();
         }),
         ("create_known", |fs, d, _| {
             let new = NewFile::new(FileKind::File, 0o644);
             let made = fs.create_known(&waiter(), d, &name("f", 9999), &new).unwrap();
-            fs.forget(made.ino, 1).unwrap();
+            fs.forget(&waiter(), made.ino, 1).unwrap();
         }),
         ("open_or_create", |fs, d, file| {
             let (new, name) = (NewFile::new(FileKind::File, 0o644), name("f", 100));

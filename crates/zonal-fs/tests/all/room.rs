@@ -276,6 +276,39 @@ fn longest_attributes_need_no_room_in_a_row() {
     }
 }
 
+/// Fills conventional zones, which cannot grow, with the extended attributes of unnamed files. Deleting
+/// all of them takes more room than is kept back, so it has to be spread over several commits.
+#[test]
+fn deletion_of_unnamed_files_larger_than_the_room_left_takes_several_commits() {
+    for has_power_cut in [false, true] {
+        let place = MetadataDrive::conventional();
+        let fs = place.make();
+        let (waiter, new) = (waiter(), NewFile::new(FileKind::File, 0o644));
+        let open: Vec<_> = (0..40).map(|_| fs.create_unnamed(&waiter, &new).unwrap()).collect();
+        let name = |n: usize| format!("user.{n:08}{:0237}", 0).into_bytes();
+        let is_set = |n: &usize| !is_full(fs.set_xattr(&waiter, open[n % 40].ino(), &name(*n), b""));
+        let attributes = (0..).take_while(is_set).count();
+        assert!(attributes > 10_000, "{attributes}");
+        fs.sync(&waiter).unwrap();
+        let fs = if has_power_cut {
+            fs.forbid_changes("the power is cut");
+            drop(open);
+            drop(fs);
+            place.open()
+        } else {
+            drop(open);
+            fs
+        };
+        while fs.background_step(&waiter).unwrap() {}
+        fs.create(&waiter, ROOT, b"f", &new).unwrap();
+        fs.sync(&waiter).unwrap();
+        while fs.background_step(&waiter).unwrap() {}
+        assert!(share(&fs) < 0.1, "{:?}", fs.usage());
+        drop(fs);
+        assert_eq!(place.findings(), []);
+    }
+}
+
 #[test]
 fn full_conventional_zones_refuse_rows_and_go_on() {
     continues_when_full(&MetadataDrive::conventional());

@@ -200,12 +200,12 @@ impl Front {
         match operation {
             Operation::Lookup { name } => self.lookup(ino, name, reply),
             Operation::Forget { times } => {
-                self.fs.forget(ino, times)?;
+                self.fs.forget(waiter, ino, times)?;
                 Ok(Answer::None)
             }
             Operation::BatchForget(forgets) => {
                 for one in forgets.iter() {
-                    self.fs.forget(one.nodeid, one.nlookup)?;
+                    self.fs.forget(waiter, one.nodeid, one.nlookup)?;
                 }
                 Ok(Answer::None)
             }

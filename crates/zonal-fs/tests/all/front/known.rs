@@ -28,13 +28,13 @@ fn unlinked_known_file_is_freed_when_forgotten() {
     fs.know(ino).unwrap();
     fs.unlink(&waiter(), ROOT, b"f").unwrap();
     assert_eq!(fs.attributes(ino).unwrap().links, 0);
-    fs.forget(ino, 2).unwrap();
+    fs.forget(&waiter(), ino, 2).unwrap();
     // Other calls that use the file do not end it.
     fill(&fs, ino);
     fs.truncate(&waiter(), ino, 9000).unwrap();
     fs.open_file(ino).unwrap().close(&waiter()).unwrap();
     assert_eq!(fs.attributes(ino).unwrap().size, 9000);
-    fs.forget(ino, 1).unwrap();
+    fs.forget(&waiter(), ino, 1).unwrap();
     assert!(is_gone(&fs, ino));
     assert!(matches!(fs.know(ino), Err(FsError::NotFound)));
     fs.sync(&waiter()).unwrap();
@@ -56,9 +56,9 @@ fn file_stays_until_it_is_neither_open_nor_known() {
         if close_first {
             open.close(&waiter()).unwrap();
             assert!(!is_gone(&fs, ino));
-            fs.forget(ino, 1).unwrap();
+            fs.forget(&waiter(), ino, 1).unwrap();
         } else {
-            fs.forget(ino, 1).unwrap();
+            fs.forget(&waiter(), ino, 1).unwrap();
             assert!(!is_gone(&fs, ino));
             open.close(&waiter()).unwrap();
         }
@@ -74,8 +74,8 @@ fn file_with_a_name_stays_when_it_is_forgotten() {
     let ino = file(&fs, b"f");
     fs.know(ino).unwrap();
     // More often than it was reported, and a number that was never reported.
-    fs.forget(ino, 7).unwrap();
-    fs.forget(ino + 1, 1).unwrap();
+    fs.forget(&waiter(), ino, 7).unwrap();
+    fs.forget(&waiter(), ino + 1, 1).unwrap();
     assert_eq!(fs.attributes(ino).unwrap().links, 1);
     fs.unlink(&waiter(), ROOT, b"f").unwrap();
     assert!(is_gone(&fs, ino));
@@ -92,7 +92,7 @@ fn known_directory_is_removed_and_takes_no_names() {
     assert!(matches!(refused, Err(FsError::NotFound)));
     fs.sync(&waiter()).unwrap();
     assert_eq!(made.findings(), []);
-    fs.forget(directory, 1).unwrap();
+    fs.forget(&waiter(), directory, 1).unwrap();
     assert!(is_gone(&fs, directory));
 }
 
@@ -144,7 +144,7 @@ fn name_that_is_replaced_all_the_time_is_always_found() {
         while !is_over.load(Ordering::Acquire) {
             let found = fs.lookup_known(ROOT, b"f").unwrap();
             fs.attributes(found.ino).unwrap();
-            fs.forget(found.ino, 1).unwrap();
+            fs.forget(&waiter(), found.ino, 1).unwrap();
         }
     });
     assert_eq!(fs.files().unwrap().used, 2);
