@@ -25,7 +25,7 @@ use crate::fs::names::name_at;
 use crate::fs::{FsError, ROOT};
 use crate::make::{self, Beside, MakeError};
 use crate::store::backend::{Backend, Memory};
-use crate::store::{Gap, Rows, StoreError, salvage as salvage_rows};
+use crate::store::{Gap, Gaps, Rows, StoreError, salvage as salvage_rows};
 use crate::superblocks;
 use crate::waiter::Waiters;
 use std::collections::{BTreeMap, BTreeSet};
@@ -113,7 +113,7 @@ pub fn salvage(drive: &Arc<Drive>, waiters: &Waiters, beside: Option<Beside>) ->
     })?;
     for key in COUNTERS.map(key::counter) {
         // A row that was read is newer than one that was lost.
-        let is_lost = gaps.iter().any(|gap| gap.may_hold(&key)) && rows.get(&key)?.is_none();
+        let is_lost = gaps.may_hold(&key) && rows.get(&key)?.is_none();
         if !is_lost {
             continue;
         }
@@ -173,7 +173,7 @@ fn commit(rows: &mut Rows) -> Result<(), StoreError> {
 }
 
 /// Restores rows in `gaps` as far as possible, and returns the losses.
-fn complete(rows: &mut Rows, gaps: &[Gap], now: i64) -> Result<Vec<Loss>, FsError> {
+fn complete(rows: &mut Rows, gaps: &Gaps, now: i64) -> Result<Vec<Loss>, FsError> {
     let lost = Lost(gaps);
     put_entries_back(rows, &lost)?;
     put_positions_back(rows, &lost)?;
@@ -187,11 +187,11 @@ fn complete(rows: &mut Rows, gaps: &[Gap], now: i64) -> Result<Vec<Loss>, FsErro
 }
 
 /// Gaps in the keys.
-struct Lost<'a>(&'a [Gap]);
+struct Lost<'a>(&'a Gaps);
 
 impl Lost<'_> {
     fn may_hold(&self, key: &[u8]) -> bool {
-        self.0.iter().any(|gap| gap.may_hold(key))
+        self.0.may_hold(key)
     }
 
     fn of_kind(&self, key: &[u8]) -> impl Iterator<Item = &Gap> {
@@ -241,7 +241,7 @@ fn put_entries_back(rows: &mut Rows, lost: &Lost<'_>) -> Result<(), FsError> {
     for (ino, kind, parent, position) in files {
         let Some(name) = name_at(rows, parent, position) else { continue };
         let key = key::entry(parent, &name);
-        if lost.may_hold(&key) && rows.get(&key)?.is_none() {
+        if rows.get(&key)?.is_none() && lost.may_hold(&key) {
             rows.put(key, Entry { ino, kind, position }.encode());
             commit_if_large(rows)?;
         }
@@ -469,12 +469,12 @@ mod tests {
         for (ino, block, blocks) in [(5, 0, 10), (5, 30, 4), (6, 20, 10), (7, 3, 2)] {
             rows.put(key::extent(ino, block), extent(blocks));
         }
-        let gaps = [
+        let gaps = Gaps::new(vec![
             gap(b'E', Some(key::extent(5, 0)), Some(key::extent(5, 30))),
             gap(b'E', Some(key::extent(6, 20)), Some(key::extent(7, 3))),
             gap(b'I', Some(key::inode(ROOT)), Some(key::inode(6))),
             gap(b'I', Some(key::inode(6)), None),
-        ];
+        ]);
         let losses = complete(&mut rows, &gaps, 0).unwrap();
         assert_eq!(lost_blocks(&rows, 5), [10..30, 34..35]);
         assert_eq!(lost_blocks(&rows, 6), []);

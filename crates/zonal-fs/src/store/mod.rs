@@ -34,4 +34,4 @@ pub(crate) use draft::{Draft, Totals};
 pub use gauge::{Committed, Fill, Gauge};
 pub(crate) use layers::{Reader, View};
 pub use rows::{Row, Rows, Sealed, StoreError};
-pub use salvage::{Gap, salvage};
+pub use salvage::{Gap, Gaps, salvage};

@@ -53,15 +53,6 @@ struct Lost {
 }
 
 impl Lost {
-    fn may_have(&self, key: &[u8]) -> bool {
-        let is_before = match &self.to {
-            Bound::Included(to) => key <= &to[..],
-            Bound::Excluded(to) => key < &to[..],
-            Bound::Unbounded => true,
-        };
-        key >= &self.from[..] && is_before && self.index.as_ref().is_none_or(|index| index.may_have(key))
-    }
-
     /// The gaps that it is, one for each kind of rows that it may have.
     fn gaps(&self, kinds: &[u8]) -> Vec<Gap> {
         let (Bound::Included(to) | Bound::Excluded(to)) = &self.to else { return Vec::new() };
@@ -83,6 +74,57 @@ impl Lost {
     }
 }
 
+/// Gaps in the rows of all tables.
+#[derive(Default, Debug)]
+pub struct Gaps(Vec<GapGroup>);
+
+/// Gaps of a level, or of a run of level 0, in order of their keys.
+#[derive(Debug)]
+struct GapGroup {
+    level: u8,
+    run: u64,
+    gaps: Vec<Gap>,
+}
+
+impl GapGroup {
+    fn may_hold(&self, key: &[u8]) -> bool {
+        let Some((kind, _)) = key.split_first() else { return false };
+        let begins_before = |gap: &Gap| (gap.kind, gap.from.as_deref().unwrap_or_default()) <= (*kind, key);
+        let after = self.gaps.partition_point(begins_before);
+        after > 0 && self.gaps[after - 1].may_hold(key)
+    }
+}
+
+impl Gaps {
+    /// Gaps of which each may overlap the others.
+    #[cfg(test)]
+    pub(crate) fn new(gaps: Vec<Gap>) -> Gaps {
+        Gaps((0..).zip(gaps).map(|(run, gap)| GapGroup { level: 0, run, gaps: vec![gap] }).collect())
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Gap> {
+        self.0.iter().flat_map(|group| &group.gaps)
+    }
+
+    /// Whether a row with this key may be in one of them.
+    pub fn may_hold(&self, key: &[u8]) -> bool {
+        self.0.iter().any(|group| group.may_hold(key))
+    }
+
+    /// Adds the gaps of a table that follows the last one.
+    fn add(&mut self, table: &Table, gaps: impl Iterator<Item = Gap>) {
+        let mut gaps = gaps.peekable();
+        if gaps.peek().is_none() {
+            return;
+        }
+        match self.0.last_mut() {
+            Some(group) if (group.level, group.run) == (table.level, table.run) => group.gaps.extend(gaps),
+            _ => self.0.push(GapGroup { level: table.level, run: table.run, gaps: gaps.collect() }),
+        }
+    }
+}
+
 /// Passes all rows that can be read and are not outdated to `show`, in order of their keys, and then those of the log. `kinds` are the
 /// kinds of rows that there may be. Returns the gaps.
 ///
@@ -92,25 +134,27 @@ pub fn salvage(
     backend: impl Backend,
     kinds: &[u8],
     mut show: impl FnMut(Row) -> Result<(), StoreError>,
-) -> Result<Vec<Gap>, StoreError> {
+) -> Result<Gaps, StoreError> {
     let tables = Tables::open(Arc::new(backend), 1 << 20)?;
+    let mut kinds = kinds.to_vec();
+    kinds.sort_unstable();
     let mut logged = Layer::new();
     logged_rows(&tables, |key, change| drop(logged.insert(key, change)))?;
-    let (mut found, mut lost) = (BTreeMap::<Key, Option<Vec<u8>>>::new(), Vec::new());
+    let (mut found, mut gaps) = (BTreeMap::<Key, Option<Vec<u8>>>::new(), Gaps::default());
     for table in tables.all() {
         let mut of_table = Vec::new();
         read(
             &tables,
             table,
             |key, value| {
-                let is_known = found.contains_key(key) || lost.iter().any(|lost: &Lost| lost.may_have(key));
+                let is_known = found.contains_key(key) || gaps.may_hold(key);
                 if !is_known {
                     found.insert(Key::from_slice(key), value.map(<[u8]>::to_vec));
                 }
             },
             &mut of_table,
         )?;
-        lost.append(&mut of_table);
+        gaps.add(table, of_table.iter().flat_map(|lost| lost.gaps(&kinds)));
     }
     for (key, value) in found {
         if let (Some(value), false) = (value, logged.contains_key(&key)) {
@@ -120,7 +164,7 @@ pub fn salvage(
     for (key, change) in logged {
         change.value.map_or(Ok(()), |value| show((key.to_vec(), value)))?;
     }
-    Ok(lost.iter().flat_map(|lost| lost.gaps(kinds)).collect())
+    Ok(gaps)
 }
 
 /// Passes the rows of a table to `show`, and adds what is lost to `lost`.
@@ -171,6 +215,7 @@ fn read(
     }
     Ok(())
 }
+
 #[cfg(test)]
 mod tests {
     use super::super::Rows;
@@ -253,12 +298,12 @@ mod tests {
                 assert!(!is_twice, "{lost:?}: a row is shown twice");
                 let Ok(gaps) = result else { continue };
                 read += 1;
-                told += u64::from(!gaps.is_empty());
+                told += u64::from(gaps.iter().next().is_some());
                 for (key, value) in &all {
                     match shown.get(key) {
                         Some(there) => assert_eq!(there, value, "{lost:?}"),
                         None => {
-                            assert!(gaps.iter().any(|gap| gap.may_hold(key)), "{lost:?}: {key:?}, {gaps:?}")
+                            assert!(gaps.may_hold(key), "{lost:?}: {key:?}, {gaps:?}")
                         }
                     }
                 }
