@@ -72,7 +72,7 @@ pub(crate) fn maintain(
             }
             match free_zones(fs, waiter) {
                 Ok(()) | Err(FsError::NoSpace) => {}
-                Err(error) => return log(&format!("the file system is read-only from now on: {error}")),
+                Err(error) => return log(&read_only(fs, &error)),
             }
         }
         // Changes from here on belong to the next sync.
@@ -80,7 +80,7 @@ pub(crate) fn maintain(
         match fs.sync(waiter) {
             Ok(()) => {}
             Err(error @ FsError::ReadOnly(_)) => {
-                return log(&format!("the file system is read-only from now on: {error}"));
+                return log(&read_only(fs, &error));
             }
             Err(error) => log(&format!("sync failed: {error}")),
         }
@@ -91,6 +91,13 @@ pub(crate) fn maintain(
             }
         }
     }
+}
+
+/// Message that the file system has become read-only.
+fn read_only(fs: &FileSystem, error: &FsError) -> String {
+    let cause = fs.volume().device().gone_because();
+    let cause = cause.map_or(String::new(), |cause| format!(" ({cause})"));
+    format!("the file system is read-only from now on: {error}{cause}")
 }
 
 fn free_zones(fs: &FileSystem, waiter: &dyn Wait) -> Result<(), FsError> {

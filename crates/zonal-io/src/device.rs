@@ -421,6 +421,12 @@ pub trait Device: Send + Sync {
         Settled::Yes
     }
 
+    /// Reason why the device is [gone](DeviceError::Gone), if it is gone and the reason is known.
+    /// Passed on by wrappers.
+    fn gone_because(&self) -> Option<String> {
+        None
+    }
+
     /// Current internal information. Optional for hardware drives; passed on by wrappers, which add
     /// up the contention and the head movements of several devices.
     fn insight(&self) -> Insight {
@@ -604,6 +610,7 @@ wrapper! {
     fn commit(queue: usize);
     fn is_idle(queue: usize) -> bool;
     fn settle(now: Nanos, zone: ZoneIndex) -> Settled;
+    fn gone_because() -> Option<String>;
     fn insight() -> Insight;
     fn set_zone(zone: ZoneIndex, to: ZoneSetting) -> Result<(), DeviceError>;
     fn badblocks(change: Option<BadRange>) -> Result<Vec<(u64, u64)>, DeviceError>;

@@ -156,27 +156,33 @@ impl TimedState {
             }
         };
         let mut job = job(command, result.as_ref());
-        if result.is_none() {
-            self.place(&mut job, &inner.info().geometry);
-        }
+        self.place(&mut job, result.is_none(), &inner.info().geometry);
         self.slots[tag as usize].result = result;
         self.model.submit(now, tag, &job);
         true
     }
 
-    /// Sets the place of an append that the inner device has not completed: behind what was written
-    /// to its zone, which it keeps account of.
-    fn place(&mut self, job: &mut Job, geometry: &Geometry) {
-        let zone = geometry.zone_of(job.sector);
+    /// Sets the place of an append that the inner device has not completed yet: behind what was
+    /// written to its zone, if it fits there. Keeps account of what was written.
+    fn place(&mut self, job: &mut Job, is_awaited: bool, geometry: &Geometry) {
+        if job.refused {
+            return;
+        }
+        let (zone, sectors) = (geometry.zone_of(job.sector), Sectors(job.sectors.into()));
         match job.op {
-            Op::Append => job.sector = self.ends.get(&zone).copied().unwrap_or(job.sector),
-            Op::Write | Op::WriteZeroes => {}
+            Op::Append if is_awaited => {
+                let end = self.ends.get(&zone).copied().unwrap_or(job.sector);
+                if end + sectors > geometry.start_of(zone) + Sectors(geometry.capacity_of(zone).into()) {
+                    return;
+                }
+                job.sector = end;
+            }
             Op::ZoneReset => drop(self.ends.remove(&zone)),
             Op::ResetAll => self.ends.clear(),
             _ => {}
         }
         if job.op.is_write() && !geometry.is_conventional(zone) {
-            self.ends.insert(zone, job.sector + Sectors(job.sectors.into()));
+            self.ends.insert(zone, job.sector + sectors);
         }
     }
 

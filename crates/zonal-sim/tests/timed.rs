@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use zonal_core::{DeviceError, Nanos, Op, RequestError, SECTOR_BYTES, Sector, ZoneError};
+use zonal_core::{DeviceError, Nanos, Op, RequestError, SECTOR_BYTES, Sector, ZoneError, ZoneIndex};
 use zonal_io::buffer::IoBuf;
 use zonal_io::device::{Device, Output};
 use zonal_io::emulated::{Emulated, EmulatedOptions, Null};
@@ -225,6 +225,29 @@ fn reset_of_a_zone_filled_by_appends_takes_its_time() {
     host.wait_for(33);
     // 5 to 16.2 ms; the zone is full to a half.
     assert!(begin.elapsed() >= Duration::from_micros(10_600), "{:?}", begin.elapsed());
+}
+
+/// Appends to the last zone that was filled before, and appends that do not fit into it.
+#[test]
+fn appends_to_the_last_zone_stay_within_the_drive() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("last.zonal");
+    create(&path);
+    for profile in ["smr-hdd-26t", "zns-1t"] {
+        let device = timed(profile, image(&path));
+        let geometry = device.info().geometry;
+        let last = geometry.start_of(ZoneIndex(geometry.zones() - 1));
+        let fits = geometry.zone_capacity().0 / u64::from(BLOCK);
+        let mut host = Host::new(device, WriteMode::Append);
+        for _ in 0..3 {
+            for n in 0..fits + 4 {
+                host.submit(Request::append(last, BLOCK, block(n)));
+            }
+            host.wait_for(host.given);
+            host.submit(Request::zone(Op::ZoneReset, last));
+            host.wait_for(host.given);
+        }
+    }
 }
 
 #[test]

@@ -51,6 +51,7 @@ for drive in $DRIVES; do
             tell "$what room $(df -B1 --output=avail /mnt | tail -n 1 | xargs)"
             python3 /share/beside.py load /mnt "$sync" "$(controller "$zoned")" 2>&1 | sed -u "s/^/$what /"
             tell "$what unmount $(result unmounted "$kind")"
+            head -n 8 /tmp/log | sed "s/^/$what said /"
             ;;
         *)
             tell "$what write $(python3 /share/beside.py write /mnt 60 2>&1 | xargs)"

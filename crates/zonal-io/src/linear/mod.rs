@@ -390,6 +390,10 @@ impl Device for Linear {
         }
     }
 
+    fn gone_because(&self) -> Option<String> {
+        self.pieces.iter().find_map(|piece| piece.device.gone_because())
+    }
+
     fn insight(&self) -> Insight {
         let all: Vec<Insight> = self.pieces.iter().map(|piece| piece.device.insight()).collect();
         Insight {

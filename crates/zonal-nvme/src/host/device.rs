@@ -96,11 +96,6 @@ impl RemoteDevice {
         let helper = Watch::start(shared.clone(), admin)?;
         Ok(RemoteDevice { shared, helper: Some(helper) })
     }
-
-    /// Reason for the loss of the device, if it is lost.
-    pub fn lost_because(&self) -> Option<String> {
-        self.shared.reason.lock().clone()
-    }
 }
 
 impl Drop for RemoteDevice {
@@ -291,6 +286,10 @@ impl Device for RemoteDevice {
 
     fn is_idle(&self, queue: usize) -> bool {
         self.shared.queues[queue].held.load(Ordering::Relaxed) == 0
+    }
+
+    fn gone_because(&self) -> Option<String> {
+        self.shared.reason.lock().clone()
     }
 
     fn has_changes(&self) -> bool {

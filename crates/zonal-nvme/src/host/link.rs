@@ -18,6 +18,8 @@ const READ_LEN: usize = 256 << 10;
 pub(super) enum LinkError {
     #[error("the controller has closed the connection")]
     Closed,
+    #[error("the controller does not answer keep alives")]
+    Silent,
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -28,6 +30,7 @@ impl From<LinkError> for AttachError {
     fn from(error: LinkError) -> AttachError {
         match error {
             LinkError::Closed => AttachError::Io(ErrorKind::UnexpectedEof.into()),
+            LinkError::Silent => AttachError::Io(ErrorKind::TimedOut.into()),
             LinkError::Io(error) => AttachError::Io(error),
             LinkError::Queue(error) => AttachError::Queue(error),
         }

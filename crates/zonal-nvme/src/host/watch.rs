@@ -10,7 +10,7 @@ use super::link::{Came, LinkError};
 use crate::wire::{GetLogPage, Sqe, admin, cc, command_set, event, fabrics, log, property};
 use rustix::buffer::spare_capacity;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,8 +19,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use zonal_io::threads;
 
-/// Keep alive interval: two may be late.
-const KEEP_ALIVE: Duration = Duration::from_millis(KEEP_ALIVE_MS as u64 / 3);
+/// Number of unanswered keep alives after which the controller is lost.
+const UNANSWERED_MAX: usize = 3;
+
+/// Interval of keep alives. Answers may be late by the time to keep alive.
+const KEEP_ALIVE: Duration = Duration::from_millis(KEEP_ALIVE_MS as u64 / UNANSWERED_MAX as u64);
 
 const BELL: u64 = u64::MAX;
 const ADMIN: u64 = u64::MAX - 1;
@@ -153,10 +156,12 @@ impl Helper {
         Ok(())
     }
 
-    /// Sends a keep alive. Fails if the previous one is unanswered.
+    /// Sends a keep alive, also while answers to earlier ones are late: the controller has a time
+    /// limit as well. Fails if too many are unanswered.
     fn keep_alive(&mut self) -> Result<(), LinkError> {
-        if self.pending.iter().any(|(_, command)| *command == AdminCommand::KeepAlive) {
-            return Err(LinkError::Io(ErrorKind::TimedOut.into()));
+        let unanswered = self.pending.iter().filter(|(_, command)| *command == AdminCommand::KeepAlive);
+        if unanswered.count() >= UNANSWERED_MAX {
+            return Err(LinkError::Silent);
         }
         self.send(AdminCommand::KeepAlive)
     }
@@ -174,8 +179,7 @@ impl Helper {
             AdminCommand::ReadChangedZones => log(log::ZONES, nsid, command_set::ZNS),
             AdminCommand::ReadChangedNamespaces => log(log::NAMESPACES, u32::MAX, command_set::NVM),
         };
-        // Cannot be full: there are fewer kinds of commands than entries, and at most one of each
-        // in flight.
+        // Cannot be full: there are more entries than kinds of commands and unanswered keep alives.
         if let Ok(cid) = self.admin.queue.submit(sqe, data) {
             self.pending.push((cid, command));
         }

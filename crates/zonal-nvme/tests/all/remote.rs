@@ -4,9 +4,10 @@
 use crate::host;
 use crate::host::{NQN, target};
 use proptest::prelude::*;
-use std::net::{SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use zonal_core::{DeviceError, Op, RequestError, Sector, ZoneCondition, ZoneError, ZoneIndex};
 use zonal_io::buffer::IoBuf;
@@ -341,6 +342,62 @@ fn thread_that_sleeps_is_woken_by_an_answer() {
     assert_eq!(completion.result, DONE);
     assert!((Duration::from_millis(300)..Duration::from_secs(5)).contains(&since.elapsed()));
     assert!(wakes < 20, "woken {wakes} times for one answer");
+}
+
+/// Relay in front of a server, which holds back what the server sends while `is_held`.
+fn relay(to: SocketAddr, is_held: Arc<AtomicBool>) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for host in listener.incoming() {
+            let (host, server) = (host.unwrap(), TcpStream::connect(to).unwrap());
+            let ways =
+                [(host.try_clone().unwrap(), server.try_clone().unwrap(), false), (server, host, true)];
+            for (mut from, mut to, is_answer) in ways {
+                let is_held = is_held.clone();
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 65536];
+                    while let Ok(len @ 1..) = from.read(&mut bytes) {
+                        while is_answer && is_held.load(Ordering::Acquire) {
+                            std::thread::sleep(Duration::from_millis(10));
+                        }
+                        if to.write_all(&bytes[..len]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+            }
+        }
+    });
+    address
+}
+
+/// An overloaded machine or network may delay answers by seconds.
+#[test]
+fn controller_that_answers_late_is_not_lost_and_a_silent_one_is() {
+    let served = Served::start(RAM);
+    let is_held = Arc::new(AtomicBool::new(false));
+    let address = relay(served.address, is_held.clone());
+    let device = registry().open(&format!("nvme-tcp://{address}/{NQN}")).unwrap();
+    // Two intervals of keep alives, and some more.
+    is_held.store(true, Ordering::Release);
+    std::thread::sleep(Duration::from_secs(12));
+    is_held.store(false, Ordering::Release);
+    assert_eq!(report(&*device, Sector(0), 1).unwrap().len(), 1);
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!(device.gone_because(), None);
+    is_held.store(true, Ordering::Release);
+    let since = Instant::now();
+    while device.gone_because().is_none() {
+        assert!(since.elapsed() < Duration::from_secs(60), "it is not given up");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(since.elapsed() > Duration::from_secs(10), "after {:?}", since.elapsed());
+    let said = device.gone_because().unwrap();
+    assert!(said.contains("does not answer keep alives"), "{said}");
+    assert_eq!(report(&*device, Sector(0), 1), Err(DeviceError::Gone));
+    is_held.store(false, Ordering::Release);
 }
 
 fn queue() -> HostQueue<Vec<u8>> {
