@@ -305,7 +305,7 @@ pub(crate) fn create_rows(
 /// If the drive was opened for reading, the file system refuses changes as with [`look`].
 ///
 /// # Errors
-/// [`MakeError`]. Nothing was changed then.
+/// [`MakeError`]. Files that were unnamed at a power cut may be deleted already; nothing else was changed.
 pub fn open(
     drive: &Arc<Drive>,
     waiters: &Waiters,

@@ -162,8 +162,8 @@ impl TimedState {
         true
     }
 
-    /// Sets the place of an append that the inner device has not completed yet: behind what was
-    /// written to its zone, if it fits there. Keeps account of what was written.
+    /// Places an append that the inner device has not completed yet behind the written part of its
+    /// zone, if it fits there. Records the written part of each zone.
     fn place(&mut self, job: &mut Job, is_awaited: bool, geometry: &Geometry) {
         if job.refused {
             return;

@@ -28,7 +28,7 @@ use crate::BLOCK_BYTES;
 use crate::format::key;
 use crate::store::View;
 use crate::waiter::Wait;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::{ControlFlow, Range};
 
 /// Extents (or attributes) freed in one critical section, in less than a millisecond.
@@ -51,6 +51,8 @@ pub(super) struct DeletedFiles {
     line: VecDeque<(u64, Rest)>,
     /// Number of files ever queued.
     came: u64,
+    /// Files that left the queue because their rows cannot be read. Their orphan rows stay.
+    failed: BTreeMap<u64, FsError>,
 }
 
 impl DeletedFiles {
@@ -72,6 +74,11 @@ impl DeletedFiles {
     /// Returns the number of files ever queued, unless the queue is empty.
     pub(super) fn mark(&self) -> Option<u64> {
         (!self.is_empty()).then_some(self.came)
+    }
+
+    /// Returns an error of a file that left the queue because of it.
+    pub(super) fn take_failure(&mut self) -> Option<FsError> {
+        self.failed.pop_first().map(|(_, error)| error)
     }
 
     /// Returns the number of files that have left the queue.
@@ -179,7 +186,7 @@ impl Core {
     }
 
     /// Frees the first extents of a file from `block` on or, if none are left, its first
-    /// attributes. Returns what is left.
+    /// attributes. Returns the rest.
     fn free_piece(&mut self, ino: u64, block: Option<u64>) -> Result<Option<Rest>, FsError> {
         if let Some(block) = block {
             let next = end_of_piece(&self.rows, ino, block)?;
@@ -216,14 +223,21 @@ impl Core {
         }
     }
 
-    /// Frees a piece of the first file in the queue. A file with unreadable rows leaves the queue:
-    /// the next mount tries again.
+    /// Frees a piece of the first file in the queue. A file with unreadable rows leaves the queue,
+    /// and [`Shared::end_deletion`] returns the error: the next mount tries again.
     pub(super) fn free_piece_of_gone(&mut self) -> Result<(), FsError> {
         let Some((ino, rest)) = self.deleted.line.pop_front() else { return Ok(()) };
         let left = match rest {
-            Rest::All => self.destroy_if_unused(ino)?,
-            Rest::From(block) => self.free_piece(ino, Some(block))?,
-            Rest::Attributes => self.free_piece(ino, None)?,
+            Rest::All => self.destroy_if_unused(ino),
+            Rest::From(block) => self.free_piece(ino, Some(block)),
+            Rest::Attributes => self.free_piece(ino, None),
+        };
+        let left = match left {
+            Err(error @ (FsError::Row(_) | FsError::Store(_))) => {
+                self.deleted.failed.insert(ino, error);
+                return Ok(());
+            }
+            left => left?,
         };
         match (rest, left) {
             // Garbage collection cannot have mapped copies to the freed range: a copy only replaces
@@ -242,31 +256,51 @@ impl Shared {
     pub(super) fn free_deleted(&self, mark: Option<u64>, waiter: Option<&dyn Wait>) -> Result<(), FsError> {
         let Some(came) = mark else { return Ok(()) };
         loop {
-            let next = {
+            {
                 let core = self.core.lock();
                 if core.deleted.left() >= came || waiter.is_none() && !core.admits_changes() {
                     return Ok(());
                 }
-                core.deleted.line.front().copied()
-            };
-            if let Some((ino, rest)) = next {
-                // Reads the rows of the piece before taking the lock.
-                if let Rest::All = rest {
-                    let _ = self.reader.get(&key::orphan(ino));
-                    self.prefetch_file(ino);
-                }
-                let block = if let Rest::From(block) = rest { block } else { 0 };
-                let _ = end_of_piece(&self.reader, ino, block);
-                let _ = attributes_of_piece(&self.reader, ino);
             }
             if let Some(waiter) = waiter {
                 self.admit(waiter, Touched::Changed)?;
             }
-            let mut core = self.lock();
-            let freed = core.free_piece_of_gone();
-            core.yield_to_waiters();
-            freed?;
+            self.free_next_piece()?;
         }
+    }
+
+    /// Frees a piece of the first file in the queue.
+    pub(super) fn free_next_piece(&self) -> Result<(), FsError> {
+        let first = self.lock().deleted.line.front().copied();
+        if let Some((ino, rest)) = first {
+            // Reads the rows of the piece before taking the lock.
+            if let Rest::All = rest {
+                let _ = self.reader.get(&key::orphan(ino));
+                self.prefetch_file(ino);
+            }
+            let block = if let Rest::From(block) = rest { block } else { 0 };
+            let _ = end_of_piece(&self.reader, ino, block);
+            let _ = attributes_of_piece(&self.reader, ino);
+        }
+        let mut core = self.lock();
+        let freed = core.free_piece_of_gone();
+        core.yield_to_waiters();
+        freed
+    }
+
+    /// Frees a file whose use has ended, if `mark` says that it was queued. Returns its error if its
+    /// rows cannot be read.
+    pub(super) fn end_deletion(
+        &self,
+        ino: u64,
+        mark: Option<u64>,
+        waiter: Option<&dyn Wait>,
+    ) -> Result<(), FsError> {
+        if mark.is_none() {
+            return Ok(());
+        }
+        self.free_deleted(mark, waiter)?;
+        self.core.lock().deleted.failed.remove(&ino).map_or(Ok(()), Err)
     }
 
     /// Frees blocks of a held file, starting from the end. With a `size`, which callers see

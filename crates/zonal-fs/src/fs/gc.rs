@@ -141,7 +141,7 @@ impl Shared {
         }
         if !self.lock().deleted.is_empty() {
             self.admit_step(waiter)?;
-            self.lock().free_piece_of_gone()?;
+            self.free_next_piece()?;
             return Ok(true);
         }
         let collection = self.lock().collection.take();

@@ -66,18 +66,19 @@ impl Core {
         is_in_use || self.known.has(ino)
     }
 
-    fn forget(&mut self, ino: u64, times: u64) -> Result<(), FsError> {
+    /// Drops references. Returns the mark of the queue if the file was queued for deletion.
+    fn forget(&mut self, ino: u64, times: u64) -> Result<Option<u64>, FsError> {
         let is_last = self.known.ends_with(ino, times);
         self.known.forget(ino, times);
         if !is_last || self.is_used(ino) {
-            return Ok(());
+            return Ok(None);
         }
         match self.attributes(ino) {
             Ok(attributes) if attributes.links == 0 => {
                 self.deleted.add_whole(ino);
-                Ok(())
+                Ok(self.deleted.mark())
             }
-            Ok(_) | Err(FsError::NotFound) => Ok(()),
+            Ok(_) | Err(FsError::NotFound) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -118,11 +119,11 @@ impl Shared {
         if is_last && is_nameless() {
             self.prefetch_all_of(ino);
         }
-        let gone = {
-            let mut core = self.lock();
-            core.forget(ino, times)?;
-            core.deleted.mark()
-        };
-        self.free_deleted(gone, Some(waiter))
+        let gone = self.lock().forget(ino, times)?;
+        match self.end_deletion(ino, gone, Some(waiter)) {
+            // The next mount deletes it.
+            Err(FsError::ReadOnly(_)) => Ok(()),
+            other => other,
+        }
     }
 }

@@ -105,7 +105,8 @@ impl FileSystem {
     /// is true if the device keeps data.
     ///
     /// # Errors
-    /// [`OpenError`]; nothing was changed.
+    /// [`OpenError`]. Files that were unnamed at a power cut may be deleted already; nothing else was
+    /// changed.
     #[cfg_attr(not(feature = "insides"), doc(hidden))]
     pub fn open(
         volume: Arc<Volume>,
@@ -117,7 +118,7 @@ impl FileSystem {
     ) -> Result<FileSystem, OpenError> {
         let shared = mount::open(volume, rows, superblock, options, has_data, waiter, Purpose::Use)?;
         let fs = FileSystem::attached(shared);
-        fs.0.destroy_orphans(waiter)?;
+        fs.0.destroy_orphans(Some(waiter))?;
         Ok(fs)
     }
 
@@ -137,6 +138,9 @@ impl FileSystem {
     ) -> Result<FileSystem, OpenError> {
         let shared = mount::open(volume, rows, superblock, options, true, waiter, Purpose::Look)?;
         let fs = FileSystem::attached(shared);
+        // In memory only, for what is free. Orphans have no names, so one that cannot be read does
+        // not disturb an inspection.
+        let _ = fs.0.destroy_orphans(None);
         fs.forbid_changes(why);
         Ok(fs)
     }
@@ -343,7 +347,7 @@ impl FileSystem {
     /// named nor open is destroyed with its last reference.
     ///
     /// # Errors
-    /// If the file cannot be destroyed because its rows are damaged; [`FsError::ReadOnly`].
+    /// If the file cannot be destroyed because its rows are damaged.
     pub fn forget(&self, waiter: &dyn Wait, ino: u64, times: u64) -> Result<(), FsError> {
         self.0.forget(waiter, ino, times)
     }
@@ -791,8 +795,11 @@ impl FileSystem {
             core.check_writable()?;
             (change(&mut core), core.deleted.mark())
         };
-        self.0.free_deleted(gone, Some(waiter))?;
-        result
+        match self.0.free_deleted(gone, Some(waiter)) {
+            // The change was made, and the next mount frees the rest.
+            Err(FsError::ReadOnly(_)) => result,
+            freed => freed.and(result),
+        }
     }
 }
 

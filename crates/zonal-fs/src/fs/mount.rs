@@ -352,8 +352,9 @@ fn core(
 }
 
 impl Shared {
-    /// Destroys unnamed files that were in use at a power cut.
-    pub(super) fn destroy_orphans(&self, waiter: &dyn Wait) -> Result<(), FsError> {
+    /// Destroys unnamed files that were in use at a power cut; without a waiter, as far as this
+    /// needs no commit.
+    pub(super) fn destroy_orphans(&self, waiter: Option<&dyn Wait>) -> Result<(), FsError> {
         let (from, end) = key::orphans();
         let mut orphans = Vec::new();
         self.reader.scan(&from, &end, |key, _| {
@@ -365,6 +366,7 @@ impl Shared {
             orphans.into_iter().for_each(|ino| core.deleted.add_whole(ino));
             core.deleted.mark()
         };
-        self.free_deleted(gone, Some(waiter))
+        self.free_deleted(gone, waiter)?;
+        self.lock().deleted.take_failure().map_or(Ok(()), Err)
     }
 }

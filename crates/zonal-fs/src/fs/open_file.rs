@@ -60,10 +60,9 @@ impl Drop for OpenFile {
         }
         let mut core = self.fs.0.core.lock();
         core.give_up_handle(self.ino);
-        core.end_use(self.ino);
-        let gone = core.deleted.mark();
+        let gone = core.end_use(self.ino);
         drop(core);
-        if let Err(error) = self.fs.0.free_deleted(gone, None) {
+        if let Err(error) = self.fs.0.end_deletion(self.ino, gone, None) {
             // The error has no caller to go to, and the file's space is unaccounted for.
             self.fs.0.core.lock().make_read_only(&error);
         }
@@ -81,12 +80,8 @@ impl Shared {
         let is_last = self.core.lock().give_up_handle(ino);
         // The buffered data of an unnamed file is dropped with the file.
         let sent = if is_last { self.send_tail(waiter, ino) } else { Ok(()) };
-        let gone = {
-            let mut core = self.lock();
-            core.end_use(ino);
-            core.deleted.mark()
-        };
-        self.free_deleted(gone, Some(waiter))?;
+        let gone = self.lock().end_use(ino);
+        self.end_deletion(ino, gone, Some(waiter))?;
         sent
     }
 }

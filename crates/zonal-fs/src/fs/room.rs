@@ -77,6 +77,9 @@ impl Shared {
 
     /// Tries to find space for rows when it seems to be exhausted.
     fn find_room_for_rows(&self, waiter: &dyn Wait) -> Result<(), FsError> {
+        // A thread that could not wait may have left rows of deleted files.
+        let gone = self.lock().deleted.mark();
+        self.free_deleted(gone, Some(waiter))?;
         self.reclaim_rows(waiter);
         if self.lock().rows.gauge().has_room() {
             return Ok(());

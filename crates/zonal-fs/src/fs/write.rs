@@ -141,10 +141,9 @@ impl Drop for FileGuard<'_> {
             node.cut = None;
         }
         core.room.wake_one(|what| what == WaitsFor::Hold(self.ino));
-        core.end_use(self.ino);
-        let gone = core.deleted.mark();
+        let gone = core.end_use(self.ino);
         drop(core);
-        if let Err(error) = self.shared.free_deleted(gone, Some(self.waiter)) {
+        if let Err(error) = self.shared.end_deletion(self.ino, gone, Some(self.waiter)) {
             self.shared.core.lock().make_read_only(&error);
         }
     }
@@ -152,14 +151,16 @@ impl Drop for FileGuard<'_> {
 
 impl Core {
     /// Ends a use of a file. If no operation uses it now, an unnamed file is queued for
-    /// [`Shared::free_deleted`], and a named one is dropped from memory.
-    pub(super) fn end_use(&mut self, ino: u64) {
+    /// [`Shared::end_deletion`], and a named one is dropped from memory. Returns the mark of the queue
+    /// if it was queued.
+    pub(super) fn end_use(&mut self, ino: u64) -> Option<u64> {
         let is_nameless = self.nodes.here(ino).is_some_and(|node| node.attributes.links == 0);
         if is_nameless && !self.is_used(ino) {
             self.deleted.add_whole(ino);
-        } else {
-            self.drop_if_unused(ino);
+            return self.deleted.mark();
         }
+        self.drop_if_unused(ino);
+        None
     }
 }
 

@@ -107,7 +107,7 @@ impl Gaps {
         self.0.iter().flat_map(|group| &group.gaps)
     }
 
-    /// Whether a row with this key may be in one of them.
+    /// Returns true if a row with this key may be in a gap.
     pub fn may_hold(&self, key: &[u8]) -> bool {
         self.0.iter().any(|group| group.may_hold(key))
     }

@@ -303,7 +303,8 @@ fn deletion_of_unnamed_files_larger_than_the_room_left_takes_several_commits() {
         fs.create(&waiter, ROOT, b"f", &new).unwrap();
         fs.sync(&waiter).unwrap();
         while fs.background_step(&waiter).unwrap() {}
-        assert!(share(&fs) < 0.1, "{:?}", fs.usage());
+        // Deletions are merged once they come to an eighth of all pages, four fifths of which are usable.
+        assert!(share(&fs) < 0.2, "{:?}", fs.usage());
         drop(fs);
         assert_eq!(place.findings(), []);
     }

@@ -16,7 +16,7 @@ use crate::maintenance::Changed;
 use crate::serve::{Buffer, REQUEST_AT, Serve, send};
 use crate::waiter::MountWaiter;
 use crate::wire::init::Agreed;
-use crate::wire::layout::InHeader;
+use crate::wire::layout::{ForgetOne, InHeader};
 use crate::wire::numbers::init;
 use crate::wire::reply as encode;
 use crate::wire::request::{Operation, parse};
@@ -204,9 +204,10 @@ impl Front {
                 Ok(Answer::None)
             }
             Operation::BatchForget(forgets) => {
-                for one in forgets.iter() {
-                    self.fs.forget(waiter, one.nodeid, one.nlookup)?;
-                }
+                let forget = |one: ForgetOne| self.fs.forget(waiter, one.nodeid, one.nlookup);
+                // An error of one file does not keep the others.
+                let first = forgets.iter().map(forget).fold(Ok(()), Result::and);
+                first?;
                 Ok(Answer::None)
             }
             Operation::Getattr(asked) => self.getattr(ino, &asked, reply),

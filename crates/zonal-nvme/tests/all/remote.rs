@@ -344,7 +344,7 @@ fn thread_that_sleeps_is_woken_by_an_answer() {
     assert!(wakes < 20, "woken {wakes} times for one answer");
 }
 
-/// Relay in front of a server, which holds back what the server sends while `is_held`.
+/// Starts a relay in front of a server. Holds back the server's answers while `is_held`.
 fn relay(to: SocketAddr, is_held: Arc<AtomicBool>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -18,6 +18,23 @@ fn fill(fs: &FileSystem, ino: u64) {
 }
 
 #[test]
+fn references_are_dropped_on_a_file_system_that_refuses_changes() {
+    let (made, fs) = Made::new();
+    let files = [file(&fs, b"f"), file(&fs, b"g")];
+    files.iter().for_each(|&ino| assert_eq!(fs.know(ino).unwrap().links, 1));
+    fs.unlink(&waiter(), ROOT, b"f").unwrap();
+    fs.unlink(&waiter(), ROOT, b"g").unwrap();
+    fs.sync(&waiter()).unwrap();
+    fs.forbid_changes("for a test");
+    files.iter().for_each(|&ino| fs.forget(&waiter(), ino, 1).unwrap());
+    drop(fs);
+    // The next mount deletes both.
+    let fs = made.open();
+    assert!(files.iter().all(|&ino| is_gone(&fs, ino)));
+    assert_eq!(fs.files().unwrap().used, 1);
+}
+
+#[test]
 fn unlinked_known_file_is_freed_when_forgotten() {
     let (made, fs) = Made::new();
     let ino = file(&fs, b"f");
