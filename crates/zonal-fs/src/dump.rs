@@ -1,6 +1,5 @@
 //! Inspection of the contents of a drive, sound or not. Nothing is written.
 
-use crate::BLOCK_SECTORS;
 use crate::drive::Drive;
 use crate::format::{
     Account, Attributes, Entry, Extent, Header, Metadata, Position, Run, Superblock, SuperblockCopy, key,
@@ -14,6 +13,7 @@ use crate::store::backend::log::{Begun, begun};
 use crate::store::backend::{Damage, SegmentId};
 use crate::superblocks::{self, COPY_BLOCKS};
 use crate::waiter::Wait;
+use crate::{BLOCK_BYTES, BLOCK_SECTORS};
 use std::ops::ControlFlow;
 use zonal_core::{RequestError, Sector, ZoneIndex};
 
@@ -96,6 +96,8 @@ pub enum Row {
     Target(u64, Vec<u8>),
     /// A file without a name.
     Orphan(u64),
+    /// A block of a file whose data is in the row.
+    Tail(u64, u64, Vec<u8>),
     /// A counter of the file system.
     Counter(String, u64),
     /// The copy of the superblock.
@@ -125,6 +127,8 @@ pub enum RowKind {
     Target,
     /// Files without names.
     Orphan,
+    /// Blocks of files whose data is in the row.
+    Tail,
     /// Counters of the file system, and the copy of the superblock.
     Counter,
     /// Rows that cannot be decoded.
@@ -133,9 +137,9 @@ pub enum RowKind {
 
 impl RowKind {
     /// All kinds.
-    pub const ALL: [RowKind; 11] = {
+    pub const ALL: [RowKind; 12] = {
         use RowKind::*;
-        [File, Name, Position, Extent, Run, Zone, Attribute, Target, Orphan, Counter, Damaged]
+        [File, Name, Position, Extent, Run, Zone, Attribute, Target, Orphan, Tail, Counter, Damaged]
     };
 
     /// Name of the kind.
@@ -150,6 +154,7 @@ impl RowKind {
             RowKind::Attribute => "attribute",
             RowKind::Target => "target",
             RowKind::Orphan => "orphan",
+            RowKind::Tail => "tail",
             RowKind::Counter => "counter",
             RowKind::Damaged => "damaged",
         }
@@ -185,6 +190,11 @@ impl Row {
             b'X' => Row::Attribute(number, rest.to_vec(), value.to_vec()),
             b'L' => Row::Target(number, value.to_vec()),
             b'O' => Row::Orphan(is_whole(9).map(|()| number)?),
+            b'T' => {
+                let bytes =
+                    is_whole(17).and((value.len() <= BLOCK_BYTES as usize).then(|| value.to_vec()))?;
+                Row::Tail(number, key::extent_parts(key).1, bytes)
+            }
             b'S' if rest == b"superblock" => Row::Superblock(Superblock::decode(value).ok()?),
             b'S' => Row::Counter(
                 String::from_utf8(rest.to_vec()).ok()?,
@@ -206,6 +216,7 @@ impl Row {
             Row::Attribute(..) => RowKind::Attribute,
             Row::Target(..) => RowKind::Target,
             Row::Orphan(_) => RowKind::Orphan,
+            Row::Tail(..) => RowKind::Tail,
             Row::Counter(..) | Row::Superblock(_) => RowKind::Counter,
             Row::Damaged(..) => RowKind::Damaged,
         }
@@ -218,6 +229,7 @@ impl Row {
             | Row::Extent(of, ..)
             | Row::Attribute(of, ..)
             | Row::Target(of, _)
+            | Row::Tail(of, ..)
             | Row::Orphan(of) => *of == ino,
             Row::Name(parent, _, entry) => *parent == ino || entry.ino == ino,
             Row::Position(directory, ..) => *directory == ino,

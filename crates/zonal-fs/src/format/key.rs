@@ -14,11 +14,12 @@ const ZONE: u8 = b'Z';
 const ATTRIBUTE: u8 = b'X';
 const TARGET: u8 = b'L';
 const ORPHAN: u8 = b'O';
+const TAIL: u8 = b'T';
 const COUNTER: u8 = b'S';
 
 /// All kinds of rows.
-pub(crate) const KINDS: [u8; 10] =
-    [ENTRY, EXTENT, INODE, TARGET, ORPHAN, POSITION, RUN, COUNTER, ATTRIBUTE, ZONE];
+pub(crate) const KINDS: [u8; 11] =
+    [ENTRY, EXTENT, INODE, TARGET, ORPHAN, POSITION, RUN, COUNTER, TAIL, ATTRIBUTE, ZONE];
 
 fn of(kind: u8, number: u64, rest: &[u8]) -> Vec<u8> {
     let mut key = Vec::with_capacity(9 + rest.len());
@@ -160,6 +161,17 @@ pub fn orphans() -> (Vec<u8>, Vec<u8>) {
     (vec![ORPHAN], vec![ORPHAN + 1])
 }
 
+/// A block of a file whose data is in its row, because it was made durable before it was written to a
+/// zone.
+pub fn tail(ino: u64, block: u64) -> Vec<u8> {
+    of(TAIL, ino, &block.to_be_bytes())
+}
+
+/// Range of all such blocks.
+pub fn tails() -> (Vec<u8>, Vec<u8>) {
+    (vec![TAIL], vec![TAIL + 1])
+}
+
 /// A counter of the whole file system.
 pub fn counter(name: &str) -> Vec<u8> {
     of(COUNTER, 0, name.as_bytes())
@@ -171,7 +183,7 @@ pub fn parts(key: &[u8]) -> (u64, &[u8]) {
     (number, key.get(9..).unwrap_or_default())
 }
 
-/// File and block in the key of an extent.
+/// File and block in the key of an extent or a block of a tail.
 pub fn extent_parts(key: &[u8]) -> (u64, u64) {
     let (ino, rest) = parts(key);
     (ino, rest.try_into().map_or(0, u64::from_be_bytes))

@@ -10,6 +10,7 @@
 
 use super::core::{CoreGuard, Shared};
 use super::error::FsError;
+use super::logged_tails::OngoingSync;
 use super::node::NodeGuard;
 use super::space::Space;
 use super::waiting::WaitsFor;
@@ -127,7 +128,8 @@ impl Shared {
 
     /// Makes a file and its name durable, and reports data lost since the last call.
     pub(super) fn fsync(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
-        self.sync_tail(waiter, ino)?;
+        let sync = OngoingSync::begin(&self.syncs);
+        self.log_or_send_tail(waiter, ino, &sync)?;
         drop(self.lock_with_file(ino));
         let failure = {
             let mut core = self.lock_when_completed(waiter, ino)?;

@@ -18,6 +18,7 @@ use super::error::FsError;
 use super::files::FileCounter;
 use super::gc::Collection;
 use super::known::KnownFiles;
+use super::logged_tails::TailBlocks;
 use super::map::{self, Tails};
 use super::node::Nodes;
 use super::readers::Readers;
@@ -39,7 +40,7 @@ use crate::store::{Reader, Rows};
 use crate::waiter::{Bell, Wait, Waiters};
 use parking_lot::{Mutex, MutexGuard};
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use zonal_core::{Nanos, RequestError, Sector, ZoneIndex};
 use zonal_io::buffer::{BufferPool, IoBuf};
@@ -142,10 +143,14 @@ pub(super) struct Shared {
     pub(super) last_batch: Mutex<LastBatch>,
     /// Number of compactions of the store, failed ones included.
     pub(super) compactions: AtomicU64,
+    /// Number of calls that are making a file durable.
+    pub(super) syncs: AtomicU32,
     /// True if the device keeps data.
     pub(super) keeps_data: bool,
     /// Rows, for threads without the core's lock.
     pub(super) reader: Reader,
+    /// Blocks whose data an inspection reads from their rows.
+    pub(super) tails_to_look_at: TailBlocks,
     /// Files in memory, for threads that only look at them.
     pub(super) nodes: Arc<Nodes>,
     pub(super) readers: Arc<Readers>,

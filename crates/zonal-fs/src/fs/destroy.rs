@@ -179,6 +179,7 @@ impl Core {
         }
         self.room.wake_all(|what| matches!(what, WaitsFor::File(of) | WaitsFor::Hold(of) if of == ino));
         if let Some(node) = self.nodes.remove(ino) {
+            node.logged.into_iter().for_each(|block| self.rows.delete(key::tail(ino, block)));
             self.drop_write_buffer(node.write_buffer);
             node.zone.into_iter().for_each(|zone| self.space.lock().open.leave(zone));
         }

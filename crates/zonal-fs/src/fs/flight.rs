@@ -420,6 +420,7 @@ impl Core {
             end = end.max(part.end);
             let mapped = there.within(&part).expect("it is part of it");
             map::map(&mut self.rows, ino, part.start, mapped.extent, before)?;
+            self.unlog(ino, &part);
             live += mapped.extent.blocks;
         }
         self.grow(ino, grown, gone, live.into())?;
@@ -548,6 +549,7 @@ impl Core {
             node.failure.get_or_insert(why);
             self.lost.get_or_insert((carried.ino, why));
         }
+        self.keep_logged_tail(carried.ino, &(carried.block..carried.end()), why);
         self.room.wake_all(|what| what == WaitsFor::File(carried.ino));
         self.at_rest(carried.ino);
     }

@@ -16,6 +16,7 @@ mod flight;
 mod gc;
 pub(crate) mod inspect;
 mod known;
+mod logged_tails;
 mod look;
 mod lost_zones;
 pub(crate) mod map;
@@ -119,6 +120,7 @@ impl FileSystem {
         let shared = mount::open(volume, rows, superblock, options, has_data, waiter, Purpose::Use)?;
         let fs = FileSystem::attached(shared);
         fs.0.destroy_orphans(Some(waiter))?;
+        fs.0.restore_tails(waiter)?;
         Ok(fs)
     }
 

@@ -12,6 +12,7 @@ use super::destroy::DeletedFiles;
 use super::error::FsError;
 use super::files::{self, FileCounter};
 use super::known::KnownFiles;
+use super::logged_tails::TailBlocks;
 use super::map::Tails;
 use super::names::ROOT;
 use super::node::Nodes;
@@ -45,7 +46,7 @@ use crate::waiter::Wait;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::sync::{Arc, OnceLock};
 use zonal_core::{ZoneDescriptor, ZoneIndex, ZoneType};
 use zonal_io::buffer::BufferPool;
@@ -260,8 +261,10 @@ pub(super) fn open(
         begun,
         last_batch: Mutex::default(),
         compactions: AtomicU64::default(),
+        syncs: AtomicU32::default(),
         keeps_data,
         reader,
+        tails_to_look_at: TailBlocks::new(),
         nodes,
         readers,
         names,
@@ -272,6 +275,9 @@ pub(super) fn open(
     };
     // Not shared with other threads yet.
     shared.core.get_mut().rows.publish();
+    if purpose == Purpose::Look {
+        shared.tails_to_look_at = shared.tail_blocks()?;
+    }
     Ok(shared)
 }
 

@@ -159,6 +159,8 @@ pub(crate) struct Node {
     pub(crate) dirty: DirtyBlocks,
     pub(crate) in_flight: WritesInFlight,
     pub(crate) write_buffer: WriteBuffer,
+    /// Blocks whose data is in rows: see [`logged_tails`](super::logged_tails).
+    pub(crate) logged: Vec<u64>,
     /// Number of its pieces in combined units.
     pub(crate) combined: u32,
     /// End of its last piece that joined a combined unit, unless a tail was begun since.
@@ -189,6 +191,7 @@ impl Node {
             dirty: DirtyBlocks::default(),
             in_flight: WritesInFlight::default(),
             write_buffer: WriteBuffer::Nothing,
+            logged: Vec::new(),
             combined: 0,
             scattered: None,
             is_held: false,
@@ -201,9 +204,17 @@ impl Node {
         }
     }
 
+    /// Notes that the data of blocks is in rows.
+    pub(super) fn note_logged(&mut self, blocks: Range<u64>) {
+        // The block of the last sync is often among them.
+        self.logged.retain(|block| !blocks.contains(block));
+        self.logged.extend(blocks);
+    }
+
     fn is_idle(&self) -> bool {
         let has_buffered = !self.write_buffer.is_nothing();
         let has_users = self.handles > 0 || !self.in_flight.is_empty() || self.is_held || has_buffered;
+        let has_users = has_users || !self.logged.is_empty();
         !has_users && self.failure.is_none() && self.announced.is_none()
     }
 }

@@ -75,9 +75,11 @@ impl Shared {
             clear_holes(pinned.shown(self), offset, into);
         }
         let result = fetch_all(self.source(), waiter, &pinned.spans, offset, into.as_deref_mut());
-        if let (Err(_), Some(into)) = (&result, into) {
+        match (&result, into) {
             // Some bytes may be wrong, or left in a buffer by an earlier read.
-            into.fill(0);
+            (Err(_), Some(into)) => into.fill(0),
+            (Ok(()), Some(into)) => self.show_tails(ino, offset, into),
+            (_, None) => {}
         }
         self.unpin_spans(waiter, &pinned, &result)?;
         result.map(|()| length)
@@ -93,6 +95,12 @@ impl Shared {
         length: u64,
         show: impl FnOnce(&[&[u8]]) -> R,
     ) -> Result<R, FsError> {
+        if !self.tails_to_look_at.is_empty() {
+            let left = self.attributes(ino)?.size.saturating_sub(offset);
+            let mut bytes = vec![0; length.min(left) as usize];
+            let read = self.read(waiter, ino, offset, Target::Bytes(&mut bytes))?;
+            return Ok(show(&[&bytes[..read as usize]]));
+        }
         let Some(pinned) = self.pin_spans(waiter, ino, offset, length)? else { return Ok(show(&[])) };
         let mut batches = Vec::new();
         let mut left = &pinned.spans[..];

@@ -168,6 +168,11 @@ impl Core {
         (touched == Touched::Added && !gauge.has_room()).then_some(Obstacle::Full)
     }
 
+    /// True if rows may be added without waiting.
+    pub(super) fn admits_rows(&self) -> bool {
+        self.obstacle(Touched::Added).is_none()
+    }
+
     /// True if rows may be removed or changed without waiting.
     pub(super) fn admits_changes(&self) -> bool {
         self.obstacle(Touched::Changed).is_none()

@@ -166,7 +166,7 @@ impl Core {
 
 impl Shared {
     /// Waits until no other thread changes the file's data.
-    fn hold<'a>(&'a self, waiter: &'a dyn Wait, ino: u64) -> Result<FileGuard<'a>, FsError> {
+    pub(super) fn hold<'a>(&'a self, waiter: &'a dyn Wait, ino: u64) -> Result<FileGuard<'a>, FsError> {
         drop(self.lock_with_file(ino));
         drop(self.lock_when(waiter, WaitsFor::Hold(ino), |core| {
             core.check_writable()?;

@@ -100,6 +100,9 @@ pub(crate) struct BufferedTail {
     blocks: u32,
     /// End of the written range, as a byte offset in the file.
     pub(super) end: u64,
+    /// Start of the bytes that are in no row, as a byte offset in the file; at least `end` if all
+    /// are in rows.
+    unlogged: u64,
     /// Space for a header, followed by the blocks; empty if the device keeps no data.
     pub(super) buf: IoBuf,
     /// Position in the order of all tails, and time of creation.
@@ -189,6 +192,22 @@ impl BufferedTail {
         (self.block + self.room.left().extents) * BLOCK
     }
 
+    /// Blocks with bytes that are in no row.
+    pub(super) fn unlogged(&self) -> Range<u64> {
+        let end = self.range().end;
+        (self.unlogged / BLOCK).min(end)..end
+    }
+
+    /// Notes that all blocks are in rows.
+    pub(super) fn note_logged(&mut self) {
+        self.unlogged = u64::MAX;
+    }
+
+    /// Bytes of a block.
+    pub(super) fn bytes_of(&self, block: u64) -> &[u8] {
+        &self.buf[HEADER_BYTES + ((block - self.block) * BLOCK) as usize..][..BLOCK as usize]
+    }
+
     /// True if a write at `at` overlaps or continues it.
     pub(super) fn takes(&self, at: u64) -> bool {
         (self.block * BLOCK..=self.end).contains(&at) && at < self.limit()
@@ -208,6 +227,7 @@ impl BufferedTail {
         }
         self.blocks = self.blocks.max((end.div_ceil(BLOCK) - self.block) as u32);
         self.end = self.end.max(end);
+        self.unlogged = self.unlogged.min(at);
     }
 }
 
@@ -331,6 +351,7 @@ impl Shared {
             block,
             blocks: 0,
             end: at,
+            unlogged: at,
             buf,
             number: 0,
             since: waiter.now(),
@@ -512,6 +533,7 @@ impl Shared {
         while tail.blocks > 0 && result.is_ok() {
             result = self.send_part(waiter, ino, &mut tail, leaves);
         }
+        let left = tail.range();
         let mut core = self.core.lock();
         core.space.lock().credit.give_back(tail.room);
         if matches!(result, Err(FsError::NoSpace)) {
@@ -521,6 +543,7 @@ impl Shared {
                 node.failure.get_or_insert(Lost::NoZone);
                 core.lost.get_or_insert((ino, Lost::NoZone));
             }
+            core.keep_logged_tail(ino, &left, Lost::NoZone);
         }
         core.tail_is_gone(ino);
         core.notify_room(self);

@@ -105,7 +105,7 @@ struct Snapshot {
     orphans: BTreeSet<u64>,
     /// Symbolic links that have a target.
     links: BTreeSet<u64>,
-    /// Files that have extended attributes.
+    /// Files that have extended attributes, or data in rows.
     attributed: BTreeSet<u64>,
     next: u64,
     /// Last opening of the file system according to the sequence counter.
@@ -187,6 +187,10 @@ impl Snapshot {
             seen.orphans.insert(key::parts(key).0);
             Some(())
         })?;
+        seen.scan(rows, key::tails(), |seen, key, _| {
+            seen.attributed.insert(key::parts(key).0);
+            Some(())
+        })?;
         seen.scan(rows, key::targets(), |seen, key, _| {
             seen.links.insert(key::parts(key).0);
             Some(())
@@ -253,7 +257,7 @@ impl Snapshot {
                 self.findings.push(Finding::Links { ino, links: file.links, found });
             }
         }
-        // The next opening deletes the attributes of an orphan.
+        // The next opening deletes these rows of an orphan.
         let attributed = self.attributed.difference(&self.orphans).copied().collect();
         let is_nothing = |ino: &&u64| !self.files.contains_key(ino);
         let nothing: Vec<u64> = self.links.union(&attributed).filter(is_nothing).copied().collect();

@@ -53,6 +53,8 @@ fn repair_one(rows: &mut Rows, finding: &Finding) -> Result<(), FsError> {
             if rows.get(&key::inode(*ino))?.is_none() {
                 let (from, end) = key::attributes(*ino);
                 keys(rows, from, end)?.into_iter().for_each(|key| rows.delete(key));
+                let (from, end) = (key::tail(*ino, 0), key::tail(ino.saturating_add(1), 0));
+                keys(rows, from, end)?.into_iter().for_each(|key| rows.delete(key));
                 rows.delete(key::target(*ino));
             }
         }

@@ -208,6 +208,7 @@ impl Lost<'_> {
         let what = [
             (key::all_entries().0, "names in directories"),
             (key::attribute(0, b""), "extended attributes of files"),
+            (key::tails().0, "last blocks of files"),
         ];
         let (_, what) = what.into_iter().find(|(key, _)| key[0] == gap.kind)?;
         let number = |key: &Option<Vec<u8>>, other| key.as_ref().map_or(other, |key| key::parts(key).0);

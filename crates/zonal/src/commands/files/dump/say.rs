@@ -242,6 +242,10 @@ fn of_row(row: &Row) -> (String, Value) {
             (format!("{ino}: {:?}", text(target)), json!({ "file": ino, "target": text(target) }))
         }
         Row::Orphan(ino) => (format!("{ino}"), json!({ "file": ino })),
+        Row::Tail(ino, block, bytes) => (
+            format!("block {block} of {ino}: {} bytes", bytes.len()),
+            json!({ "file": ino, "block": block, "value": hex(bytes) }),
+        ),
         Row::Counter(name, number) => {
             (format!("{}: {number}", shown(name.as_bytes())), json!({ "name": name, "number": number }))
         }
