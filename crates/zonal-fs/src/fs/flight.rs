@@ -546,7 +546,7 @@ impl Core {
         if let Some(mut node) = self.nodes.here(carried.ino) {
             node.dirty.end(&(carried.block..carried.end()), carried.number);
             node.in_flight.end(carried.number);
-            node.failure.get_or_insert(why);
+            node.lose(why);
             self.lost.get_or_insert((carried.ino, why));
         }
         self.keep_logged_tail(carried.ino, &(carried.block..carried.end()), why);

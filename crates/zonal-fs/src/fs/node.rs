@@ -175,6 +175,9 @@ pub(crate) struct Node {
     pub(crate) zone: Option<Opened>,
     /// First data loss since the last sync that reported one.
     pub(crate) failure: Option<Lost>,
+    /// Number of data losses, and the reason of the last. Unlike `failure`, no caller takes it from
+    /// another.
+    pub(crate) losses: Option<(u64, Lost)>,
     /// New size of a truncation in progress.
     pub(crate) cut: Option<u64>,
     /// Future path, announced by the writer until the next sync.
@@ -199,6 +202,7 @@ impl Node {
             handles: 0,
             zone: None,
             failure: None,
+            losses: None,
             cut: None,
             announced: None,
         }
@@ -209,6 +213,12 @@ impl Node {
         // The block of the last sync is often among them.
         self.logged.retain(|block| !blocks.contains(block));
         self.logged.extend(blocks);
+    }
+
+    /// Records a data loss.
+    pub(crate) fn lose(&mut self, why: Lost) {
+        self.failure.get_or_insert(why);
+        self.losses = Some((self.losses.map_or(1, |(count, _)| count + 1), why));
     }
 
     fn is_idle(&self) -> bool {

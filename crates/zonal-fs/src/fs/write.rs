@@ -525,16 +525,16 @@ impl Shared {
         range: &Range<u64>,
         whole: &Range<u64>,
     ) -> Result<(), FsError> {
-        let failure =
-            |shared: &Shared| shared.lock().nodes.here(ino).and_then(|mut node| node.failure.take());
-        let before = failure(self);
-        let result = self.clear_edges(waiter, ino, range, whole);
-        let lost = failure(self);
-        if let Some(mut node) = self.lock().nodes.here(ino) {
-            node.failure = before.or(lost);
+        // A sync may report the loss at the same time. The file is held, and only the zeroes are in
+        // flight.
+        let losses = || self.lock().nodes.here(ino).and_then(|node| node.losses);
+        let before = losses();
+        self.clear_edges(waiter, ino, range, whole)?;
+        let after = losses();
+        match after {
+            Some((_, why)) if after != before => Err(FsError::Write { ino, why }),
+            _ => Ok(()),
         }
-        result?;
-        lost.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))
     }
 
     fn clear_edges(

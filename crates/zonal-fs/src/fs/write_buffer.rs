@@ -540,7 +540,7 @@ impl Shared {
             // Before the node of a file without handles may go.
             let core = &mut *core;
             if let Some(mut node) = core.nodes.here(ino) {
-                node.failure.get_or_insert(Lost::NoZone);
+                node.lose(Lost::NoZone);
                 core.lost.get_or_insert((ino, Lost::NoZone));
             }
             core.keep_logged_tail(ino, &left, Lost::NoZone);

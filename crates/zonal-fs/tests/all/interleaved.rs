@@ -3,10 +3,14 @@
 use crate::common;
 use crate::common::interleaved::Interleaved;
 use crate::common::{bytes, contents, device, make, make_with, read_all, reopen, settle, superblock, volume};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use zonal_core::DeviceError;
 use zonal_fs::format::FileKind;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::{FileSystem, MountOptions, NewFile, Payload, ROOT};
+use zonal_fs::waiter::Wait;
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, Payload, ROOT};
+use zonal_io::fault::{Effect, Fault, Ops, Plan, Rule};
 
 const BLOCK: usize = 4096;
 
@@ -118,4 +122,54 @@ fn fsync_waits_for_earlier_writes_and_not_for_a_stream() {
 #[test]
 fn sync_waits_for_earlier_writes_and_not_for_a_stream() {
     stream_meanwhile(|fs, streaming, _| fs.sync(streaming).unwrap());
+}
+
+/// A file system on a drive that can fail, and a synced file with this data.
+fn on_faulty_drive(data: &[u8]) -> (Arc<Fault>, FileSystem, u64) {
+    let ram = device("ram:size=6M,zone_size=256K,blocksize=4096,complete=poll");
+    let fault = Arc::new(Fault::new(ram, Plan::default()));
+    let fs = make(volume(fault.clone()), 8, MountOptions::default());
+    let ino = fs.create(&common::waiter(), ROOT, b"f", &NewFile::new(FileKind::File, 0o644)).unwrap();
+    fs.write(&common::waiter(), ino, 0, Payload::Bytes(data)).unwrap();
+    fs.sync(&common::waiter()).unwrap();
+    (fault, fs, ino)
+}
+
+fn refuse_writes(fault: &Fault) {
+    fault.inject(Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::WRITES));
+}
+
+#[test]
+fn truncation_whose_zeroes_are_lost_fails_although_a_sync_reports_the_loss() {
+    let data = bytes(1, 4 * BLOCK);
+    let (fault, fs, ino) = on_faulty_drive(&data);
+    refuse_writes(&fault);
+    let reported = Cell::new(0);
+    let sync = || reported.set(reported.get() + u32::from(fs.fsync(&common::waiter(), ino).is_err()));
+    let cut = fs.truncate(&Interleaved::streaming(&sync), ino, BLOCK as u64 + 100);
+    assert!(matches!(cut, Err(FsError::Write { .. })), "{cut:?}");
+    assert_eq!(reported.get(), 1, "the sync was to come first");
+    fault.clear_rules();
+    assert!(read_all(&fs, ino).unwrap() == data);
+    fs.check();
+}
+
+#[test]
+fn loss_before_a_truncation_is_reported_by_a_sync_during_it() {
+    let data = bytes(1, 4 * BLOCK);
+    let (fault, fs, ino) = on_faulty_drive(&data);
+    refuse_writes(&fault);
+    fs.write(&common::waiter(), ino, 2 * BLOCK as u64, Payload::Bytes(&bytes(2, BLOCK))).unwrap();
+    while !fs.is_quiet() {
+        fs.background_step(&common::waiter()).unwrap();
+        common::waiter().wait(fs.volume());
+    }
+    fault.clear_rules();
+    let reported = RefCell::new(Vec::new());
+    let sync = || reported.borrow_mut().push(fs.fsync(&common::waiter(), ino).is_err());
+    fs.truncate(&Interleaved::streaming(&sync), ino, BLOCK as u64 + 100).unwrap();
+    let reported = reported.into_inner();
+    assert!(reported[0] && !reported[1..].contains(&true), "{reported:?}");
+    assert!(read_all(&fs, ino).unwrap() == data[..BLOCK + 100]);
+    fs.check();
 }
