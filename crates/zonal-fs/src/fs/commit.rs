@@ -145,11 +145,12 @@ impl Shared {
         failure.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))
     }
 
-    /// Waits until the data of an unnamed file has been written, and returns its write error.
+    /// Waits until the data of an unnamed file has been written, and returns an error if any was
+    /// lost, even if a sync has reported that.
     pub(super) fn complete_unnamed(&self, waiter: &dyn Wait, ino: u64) -> Result<(), FsError> {
         let is_done = |node: NodeGuard<'_>| {
             let is_at_rest = node.in_flight.is_empty() && node.write_buffer.is_nothing();
-            node.attributes.links > 0 || is_at_rest && node.failure.is_none()
+            node.attributes.links > 0 || is_at_rest && node.losses.is_none()
         };
         // Most files of a group have been written by the time the first one has.
         if self.nodes.here(ino).is_some_and(is_done) {
@@ -157,8 +158,8 @@ impl Shared {
         }
         self.sync_tail(waiter, ino)?;
         let core = self.lock_when_completed(waiter, ino)?;
-        let failure = core.nodes.here(ino).and_then(|mut node| node.failure.take());
-        failure.map_or(Ok(()), |why| Err(FsError::Write { ino, why }))
+        let losses = core.nodes.here(ino).and_then(|node| node.losses);
+        losses.map_or(Ok(()), |(_, why)| Err(FsError::Write { ino, why }))
     }
 
     /// Makes everything durable, and reports the first data loss since the last call.

@@ -270,7 +270,7 @@ impl FileSystem {
     ///
     /// # Errors
     /// [`FsError::IsDirectory`] if either is a directory; [`FsError::Write`] if data of an unnamed
-    /// file was lost. Nothing was changed then.
+    /// file was ever lost, even if a sync has reported that. Nothing was changed then.
     pub fn link_over(&self, waiter: &dyn Wait, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
         self.0.complete_unnamed(waiter, ino)?;
         self.0.prefetch_file(ino);

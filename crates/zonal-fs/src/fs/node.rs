@@ -225,7 +225,9 @@ impl Node {
         let has_buffered = !self.write_buffer.is_nothing();
         let has_users = self.handles > 0 || !self.in_flight.is_empty() || self.is_held || has_buffered;
         let has_users = has_users || !self.logged.is_empty();
-        !has_users && self.failure.is_none() && self.announced.is_none()
+        // A file without a name must not get one once data was lost.
+        let has_loss = self.failure.is_some() || self.attributes.links == 0 && self.losses.is_some();
+        !has_users && !has_loss && self.announced.is_none()
     }
 }
 

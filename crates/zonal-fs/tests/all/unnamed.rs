@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use zonal_fs::format::FileKind;
 use zonal_fs::store::backend::Memory;
-use zonal_fs::{Changes, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT};
+use zonal_fs::{Changes, FileSystem, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT};
 
 #[test]
 fn unnamed_file_is_freed_on_close_or_power_cut_unless_linked() {
@@ -147,8 +147,8 @@ fn commit_has_a_new_name_with_all_data_of_its_file() {
     }
 }
 
-#[test]
-fn link_over_with_a_failed_data_write_keeps_the_old_file() {
+/// A file system on a drive that writes one unit and no others.
+fn writes_one_unit() -> FileSystem {
     let (volume, plan) = (
         tempfile::NamedTempFile::new().unwrap(),
         "[[rule]]\non = \"append\"\nskip = 1\nfault = \"refuse\"\nerror = \"medium\"\n",
@@ -156,7 +156,12 @@ fn link_over_with_a_failed_data_write_keeps_the_old_file() {
     std::fs::write(volume.path(), plan).unwrap();
     let device =
         device(&format!("fault:plan={}+ram:size=8M,zone_size=512K,blocksize=4096", volume.path().display()));
-    let fs = make(crate::common::volume(device), 8, MountOptions::default());
+    make(crate::common::volume(device), 8, MountOptions::default())
+}
+
+#[test]
+fn link_over_with_a_failed_data_write_keeps_the_old_file() {
+    let fs = writes_one_unit();
     let put = |data: &[u8]| {
         let file = fs.create_unnamed(&waiter(), &NewFile::new(FileKind::File, 0o640)).unwrap();
         fs.write(&waiter(), file.ino(), 0, Payload::Bytes(data)).unwrap();
@@ -167,6 +172,29 @@ fn link_over_with_a_failed_data_write_keeps_the_old_file() {
     put(&bytes(1, 5000)).unwrap();
     let error = put(&bytes(2, 9000)).unwrap_err();
     assert!(matches!(error, FsError::Write { .. }), "{error}");
+    assert!(read_all(&fs, fs.resolve(b"f").unwrap()).unwrap() == bytes(1, 5000));
+}
+
+#[test]
+fn link_over_fails_after_a_loss_that_was_reported_before() {
+    let (fs, new) = (writes_one_unit(), NewFile::new(FileKind::File, 0o640));
+    let old = fs.create(&waiter(), ROOT, b"f", &new).unwrap();
+    fs.write(&waiter(), old, 0, Payload::Bytes(&bytes(1, 5000))).unwrap();
+    fs.sync(&waiter()).unwrap();
+    let file = fs.create_unnamed(&waiter(), &new).unwrap();
+    let ino = file.ino();
+    fs.write(&waiter(), ino, 0, Payload::Bytes(&bytes(2, 9000))).unwrap();
+    let is_lost = |result| matches!(result, Err(FsError::Write { ino: lost, .. }) if lost == ino);
+    assert!(is_lost(fs.fsync(&waiter(), ino)));
+    fs.fsync(&waiter(), ino).unwrap();
+    assert!(is_lost(fs.link_over(&waiter(), ino, ROOT, b"f")));
+    assert!(is_lost(fs.link_over(&waiter(), ino, ROOT, b"f")));
+    // Not even if no call uses it meanwhile, and a kernel keeps it.
+    fs.know(ino).unwrap();
+    file.close(&waiter()).unwrap();
+    assert!(is_lost(fs.link_over(&waiter(), ino, ROOT, b"f")));
+    fs.forget(&waiter(), ino, 1).unwrap();
+    assert!(matches!(fs.attributes(ino), Err(FsError::NotFound)));
     assert!(read_all(&fs, fs.resolve(b"f").unwrap()).unwrap() == bytes(1, 5000));
 }
 
