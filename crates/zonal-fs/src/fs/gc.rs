@@ -148,7 +148,7 @@ impl Shared {
         if let Some(collection) = collection {
             return self.continue_collection(waiter, collection);
         }
-        let (wanted, victim) = {
+        let (wanted, begun) = {
             let mut core = self.lock();
             let reason = core.needs_gc(self.options.low_space_percent);
             let reason = reason.or((urgency == GcUrgency::NoZone).then_some(Reason::Forced));
@@ -166,14 +166,18 @@ impl Shared {
                 }
                 core.space.lock().credit.gc_is_idle(is_reclaimable);
             }
-            (wanted, victim)
+            let begun = match victim.filter(|_| wanted.is_none()) {
+                Some((victim, reason)) => Some((victim, core.begin_collection(victim, reason)?)),
+                None => None,
+            };
+            (wanted, begun)
         };
         if let Some(commit) = wanted {
             self.commit_up_to(waiter, commit)?;
             return Ok(true);
         }
-        let Some((victim, reason)) = victim else { return Ok(false) };
-        let collection = self.begin_collection(victim, reason)?;
+        let Some((victim, progress)) = begun else { return Ok(false) };
+        let collection = self.list_pieces(victim, progress)?;
         self.continue_collection(waiter, collection)
     }
 
@@ -244,22 +248,8 @@ impl Shared {
         Ok(self.space.lock().book.zone(zone)?.state == ZoneState::Resetting)
     }
 
-    /// Pins `victim` and lists its live pieces.
-    fn begin_collection(&self, victim: ZoneIndex, reason: Reason) -> Result<Collection, FsError> {
-        let progress = {
-            let mut core = self.lock();
-            core.statistics.reason = Some(reason);
-            core.statistics.gc_victims += 1;
-            let mut space = self.space.lock();
-            let account = *space.book.zone(victim)?;
-            core.statistics.gc_victims_blocks += u64::from(account.used);
-            // Prevents another collection of this zone.
-            space.book.pin(victim, Pin::Copy)?;
-            space.collection_begins();
-            // Collecting a lost zone frees no space.
-            let blocks = if reason == Reason::ReadOnlyZone { account.used } else { account.capacity };
-            Progress::new(blocks, account.used)
-        };
+    /// Lists the live pieces of a pinned victim.
+    fn list_pieces(&self, victim: ZoneIndex, progress: Progress) -> Result<Collection, FsError> {
         let (pieces, headers) = map::live(&self.reader, victim.0)?;
         let pieces = VecDeque::from(pieces);
         {
@@ -279,6 +269,10 @@ impl Shared {
     /// there was space.
     fn continue_collection(&self, waiter: &dyn Wait, mut collection: Collection) -> Result<bool, FsError> {
         let victim = collection.victim;
+        if self.is_offline(victim)? {
+            // What is still there is lost.
+            collection.pieces.clear();
+        }
         let mut result = Ok(());
         if !collection.pieces.is_empty() {
             result = self.copy_batch(waiter, &mut collection);
@@ -350,20 +344,32 @@ impl Shared {
         let source =
             From { depth, along_max: ALONG_MAX, known: None, headers: Some(headers), ..self.source() };
         let mut fetched = source.fetch(waiter, &spans);
-        let mut damaged = 0;
+        let (mut damaged, mut unread) = (0, None);
         let mut sound = VecDeque::new();
         for (span, number) in spans.iter().zip(numbers) {
             match fetched.verify(span) {
                 Ok(()) => sound.push_back(live_of(span, number)),
-                Err(error) if error.is_damage() => damaged += u64::from(span.blocks),
+                Err(error) if error.is_damage() => {
+                    damaged += u64::from(span.blocks);
+                    if matches!(error, FsError::Read { .. }) {
+                        unread = Some(error);
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
+        if let Some(error) = unread {
+            self.note_lost_zone(waiter, &error)?;
+        }
         sound.make_contiguous().sort_unstable_by_key(|piece: &Live| (piece.ino, piece.at.block));
-        if damaged > 0 {
+        if damaged > 0 && !self.is_offline(victim)? {
             self.lock().exclude_from_gc(victim, damaged);
         }
         Ok((sound, fetched))
+    }
+
+    fn is_offline(&self, zone: ZoneIndex) -> Result<bool, FsError> {
+        Ok(self.space.lock().book.zone(zone)?.state == ZoneState::Offline)
     }
 
     /// Copies as many of `pieces` as fit in a unit, and returns the number of blocks.
@@ -455,6 +461,22 @@ fn take(pieces: &mut VecDeque<Live>, blocks: u32) -> Vec<Live> {
 }
 
 impl Core {
+    /// Pins `victim` under the lock under which it was chosen: another thread may find out that it
+    /// is offline.
+    fn begin_collection(&mut self, victim: ZoneIndex, reason: Reason) -> Result<Progress, FsError> {
+        self.statistics.reason = Some(reason);
+        self.statistics.gc_victims += 1;
+        let mut space = self.space.lock();
+        let account = *space.book.zone(victim)?;
+        self.statistics.gc_victims_blocks += u64::from(account.used);
+        // Prevents another collection of this zone.
+        space.book.pin(victim, Pin::Copy)?;
+        space.collection_begins();
+        // Collecting a lost zone frees no space.
+        let blocks = if reason == Reason::ReadOnlyZone { account.used } else { account.capacity };
+        Ok(Progress::new(blocks, account.used))
+    }
+
     /// Returns the commit that a background step should do: one that allows a dead zone to be
     /// reset, to keep low-numbered zones free, or one that bounds the uncommitted changes in
     /// memory.

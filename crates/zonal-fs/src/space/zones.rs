@@ -379,14 +379,19 @@ impl ZoneBook {
         Ok(Need { extents: before.extents.saturating_sub(extents), available: before.available - available })
     }
 
-    /// Pins the zone, so that it is not reset.
+    /// Pins the zone, so that it is not reset. A copy may have been read before its zone went
+    /// offline.
     ///
     /// # Errors
     /// If the zone has nothing to read.
     pub fn pin(&mut self, zone: ZoneIndex, pin: Pin) -> Result<(), BookError> {
-        let readable = [ZoneState::Open, ZoneState::Full, ZoneState::Dead, ZoneState::ReadOnly];
+        use ZoneState::{Dead, Full, Offline, Open, ReadOnly};
+        let states: &[ZoneState] = match pin {
+            Pin::Read => &[Open, Full, Dead, ReadOnly],
+            Pin::Copy => &[Open, Full, Dead, ReadOnly, Offline],
+        };
         self.change(zone, |z| {
-            z.expect(zone, &readable, "a pin")?;
+            z.expect(zone, states, "a pin")?;
             let pins = match pin {
                 Pin::Read => z.reads.checked_add(1).map(|n| z.reads = n),
                 Pin::Copy => z.copies.checked_add(1).map(|n| z.copies = n),

@@ -1,6 +1,7 @@
 //! Zones that become read-only or go offline under a file system: data is moved out of the first,
 //! and the second are reported.
 
+use crate::common::interleaved::Interleaved;
 use crate::common::{bytes, device, read_all, settle, superblock, volume, waiter};
 use std::sync::Arc;
 use zonal_core::{DeviceError, Op, ZoneIndex};
@@ -173,6 +174,67 @@ fn reads_from_an_offline_zone_fail_and_other_data_is_intact() {
     maintain(&fs);
     check_all(&fs);
     assert_eq!(fs.usage().offline, 0);
+}
+
+/// A file system with zone 0 offline since its collection: what it has there is lost, and no more.
+fn check_left(fs: &FileSystem, what: &str) {
+    settle(fs);
+    for n in 0..10 {
+        match read(fs, n) {
+            Ok(found) => assert!(found == data(n, 40), "{what}, f{n}"),
+            Err(FsError::Read { zone: 0, .. }) => assert!(fs.usage().offline > 0, "{what}, f{n}"),
+            Err(other) => panic!("{what}, f{n}: {other}"),
+        }
+    }
+    assert_eq!((fs.usage().offline_zones, fs.statistics().damaged_blocks), (1, 0), "{what}");
+    for n in 0..10 {
+        write(fs, n, &data(n, 40));
+    }
+    maintain(fs);
+    fs.sync(&waiter()).unwrap();
+    check_all(fs);
+    assert_eq!(fs.usage().offline, 0, "{what}");
+}
+
+/// A file system in which most of zone 0 is garbage.
+fn with_victim() -> (Made, FileSystem) {
+    let (made, fs) = Made::new();
+    write(&fs, 0, &data(0, 40));
+    fs.sync(&waiter()).unwrap();
+    (made, fs)
+}
+
+#[test]
+fn zone_that_goes_offline_after_the_collector_has_read_it_loses_nothing() {
+    let mut turn = 0;
+    loop {
+        let (made, fs) = with_victim();
+        let fall = || {
+            made.fall(0, Degraded::Offline);
+            // A read finds out.
+            (0..10).for_each(|n| drop(read(&fs, n)));
+        };
+        let interleaved = Interleaved::new(turn, &fall);
+        fs.collect(&interleaved).unwrap();
+        if !interleaved.has_come() {
+            break;
+        }
+        settle(&fs);
+        assert_eq!(fs.usage().offline, 0, "turn {turn}");
+        check_left(&fs, &format!("turn {turn}"));
+        turn += 1;
+    }
+    assert!(turn > 1, "{turn} turns");
+}
+
+#[test]
+fn zone_that_the_collector_finds_offline_is_left() {
+    let (made, fs) = with_victim();
+    let rule = Rule::new(Effect::Degrade(Degraded::Offline)).on(Ops::of(&[Op::Read]));
+    made.fault.inject(rule.zone(ZoneIndex(0)).times(1));
+    fs.collect(&waiter()).unwrap();
+    assert!(fs.usage().offline > 0);
+    check_left(&fs, "found by a read");
 }
 
 #[test]

@@ -138,7 +138,8 @@ fn apply(zone: Naive, call: &Call) -> Option<Naive> {
         }
         Call::Pin(pin) => {
             *count(&mut z, pin) += 1;
-            [Open, Full, Dead, ReadOnly].contains(&zone.state)
+            let was_read = pin == Pin::Copy && zone.state == Offline;
+            was_read || [Open, Full, Dead, ReadOnly].contains(&zone.state)
         }
         Call::Unpin(pin) => {
             let pins = count(&mut z, pin);
