@@ -8,12 +8,13 @@
 //! A small commit goes to the log of the store, and lists the units written since the commit before.
 //! One flush is then enough: an opening after a crash ignores the commit if one of them is missing.
 
-use super::core::{CoreGuard, Shared};
+use super::core::Shared;
 use super::error::FsError;
 use super::logged_tails::OngoingSync;
 use super::node::NodeGuard;
 use super::space::Space;
 use super::waiting::WaitsFor;
+use super::write::CoreAndFile;
 use crate::format::UnitPlace;
 use crate::store::Sealed;
 use crate::store::backend::log::{UNITS_BLOCKS_MAX, UNITS_MAX};
@@ -132,7 +133,8 @@ impl Shared {
         self.log_or_send_tail(waiter, ino, &sync)?;
         drop(self.lock_with_file(ino));
         let failure = {
-            let mut core = self.lock_when_completed(waiter, ino)?;
+            let mut locked = self.lock_when_completed(waiter, ino)?;
+            let core = &mut locked.core;
             core.attributes(ino)?;
             let failure = core.nodes.here(ino).and_then(|mut node| {
                 node.announced = None;
@@ -157,8 +159,8 @@ impl Shared {
             return Ok(());
         }
         self.sync_tail(waiter, ino)?;
-        let core = self.lock_when_completed(waiter, ino)?;
-        let losses = core.nodes.here(ino).and_then(|node| node.losses);
+        let locked = self.lock_when_completed(waiter, ino)?;
+        let losses = locked.core.nodes.here(ino).and_then(|node| node.losses);
         losses.map_or(Ok(()), |(_, why)| Err(FsError::Write { ino, why }))
     }
 
@@ -177,12 +179,28 @@ impl Shared {
     }
 
     /// Locks the core once all units of a file sent before the call have completed, unlike later
-    /// ones.
-    fn lock_when_completed(&self, waiter: &dyn Wait, ino: u64) -> Result<CoreGuard<'_>, FsError> {
+    /// ones. If a later one covers any of them, holds the file: more might follow forever, each over
+    /// the one before.
+    fn lock_when_completed<'a>(&'a self, waiter: &'a dyn Wait, ino: u64) -> Result<CoreAndFile<'a>, FsError> {
         let mark = self.core.lock().next_sequence;
-        self.lock_file_when(waiter, ino, |core| {
-            core.check_writable()?;
-            Ok(core.nodes.here(ino).is_none_or(|node| !node.in_flight.has_before(mark)))
-        })
+        let mut held = None;
+        loop {
+            let mut is_overtaken = false;
+            let core = self.lock_file_when(waiter, ino, |core| {
+                core.check_writable()?;
+                let Some(node) = core.nodes.here(ino) else { return Ok(true) };
+                is_overtaken = held.is_none() && node.in_flight.has_over(mark);
+                Ok(is_overtaken || !node.in_flight.has_before(mark))
+            })?;
+            if !is_overtaken {
+                return Ok(CoreAndFile::new(core, held));
+            }
+            drop(core);
+            held = match self.hold(waiter, ino) {
+                // It was deleted meanwhile.
+                Err(FsError::NotFound) => None,
+                held => Some(held?),
+            };
+        }
     }
 }

@@ -35,6 +35,11 @@ impl DirtyBlocks {
             .is_some_and(|(from, (blocks, _))| from + u64::from(*blocks) > range.start)
     }
 
+    /// Returns the last write of any block of `range`.
+    pub(crate) fn last(&self, range: &Range<u64>) -> Option<u64> {
+        self.parts(range).into_iter().filter_map(|(_, number)| number).max()
+    }
+
     /// Assigns `range` to write `number`, and returns the writes that had any of it.
     pub(crate) fn take(&mut self, range: &Range<u64>, number: u64) -> impl Iterator<Item = u64> + use<> {
         let had = self.cut(range);
@@ -143,6 +148,11 @@ impl WritesInFlight {
     /// True if any write before `mark` has not completed, or is covered by a write that has not.
     pub(crate) fn has_before(&self, mark: u64) -> bool {
         self.0.values().any(|oldest| *oldest < mark)
+    }
+
+    /// True if a write from `mark` on stands for an older one.
+    pub(crate) fn has_over(&self, mark: u64) -> bool {
+        self.0.range(mark..).any(|(_, oldest)| *oldest < mark)
     }
 }
 

@@ -1,11 +1,12 @@
 //! Reads of file data, with verification.
 
-use super::core::{Core, CoreGuard, Shared};
+use super::core::{Core, Shared};
 use super::error::FsError;
 use super::fetch::{Buffers, Source, Span};
 use super::map::{self, Mapped};
 use super::ranges::check_kind;
 use super::readers::Quick;
+use super::write::CoreAndFile;
 use crate::BLOCK_BYTES;
 use crate::space::zone::{Pin, ZoneState};
 use crate::waiter::Wait;
@@ -39,6 +40,13 @@ impl Target<'_> {
     }
 }
 
+/// Whether the caller of a read has the right to change the file's data.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    HoldsFile,
+    HoldsNothing,
+}
+
 /// Spans of a read; usually one or two.
 pub(super) type Spans = SmallVec<[Span; 2]>;
 
@@ -63,9 +71,20 @@ impl Shared {
         waiter: &dyn Wait,
         ino: u64,
         offset: u64,
+        target: Target<'_>,
+    ) -> Result<u64, FsError> {
+        self.read_for(Caller::HoldsNothing, waiter, ino, offset, target)
+    }
+
+    fn read_for(
+        &self,
+        caller: Caller,
+        waiter: &dyn Wait,
+        ino: u64,
+        offset: u64,
         mut target: Target<'_>,
     ) -> Result<u64, FsError> {
-        let Some(pinned) = self.pin_spans(waiter, ino, offset, target.len())? else { return Ok(0) };
+        let Some(pinned) = self.pin_spans(caller, waiter, ino, offset, target.len())? else { return Ok(0) };
         let length = pinned.end - offset;
         let mut into = match &mut target {
             Target::Bytes(bytes) => Some(&mut bytes[..length as usize]),
@@ -101,7 +120,8 @@ impl Shared {
             let read = self.read(waiter, ino, offset, Target::Bytes(&mut bytes))?;
             return Ok(show(&[&bytes[..read as usize]]));
         }
-        let Some(pinned) = self.pin_spans(waiter, ino, offset, length)? else { return Ok(show(&[])) };
+        let caller = Caller::HoldsNothing;
+        let Some(pinned) = self.pin_spans(caller, waiter, ino, offset, length)? else { return Ok(show(&[])) };
         let mut batches = Vec::new();
         let mut left = &pinned.spans[..];
         let mut result = Ok(());
@@ -128,6 +148,7 @@ impl Shared {
     /// file.
     fn pin_spans(
         &self,
+        caller: Caller,
         waiter: &dyn Wait,
         ino: u64,
         offset: u64,
@@ -149,7 +170,8 @@ impl Shared {
             return Ok(Some(PinnedSpans { spans, end, is_quick: true }));
         }
         drop(self.lock_with_file(ino));
-        let mut core = self.lock_completed(waiter, ino, &blocks)?;
+        let mut locked = self.lock_completed(caller, waiter, ino, &blocks)?;
+        let core = &mut locked.core;
         let file = core.attributes(ino)?;
         check_kind(&file)?;
         let end = end.min(file.size);
@@ -184,35 +206,48 @@ impl Shared {
         }
     }
 
-    /// Locks the core once none of the `blocks` of a file are in its write buffer or in flight.
-    fn lock_completed(
-        &self,
-        waiter: &dyn Wait,
+    /// Locks the core once none of the `blocks` of a file are in its write buffer or in flight. If
+    /// they are written again and again meanwhile, holds the file to keep other writers out.
+    fn lock_completed<'a>(
+        &'a self,
+        caller: Caller,
+        waiter: &'a dyn Wait,
         ino: u64,
         blocks: &Range<u64>,
-    ) -> Result<CoreGuard<'_>, FsError> {
+    ) -> Result<CoreAndFile<'a>, FsError> {
+        let (mut held, mut is_second) = (None, false);
         loop {
-            let mut is_buffered = false;
-            let core = self.lock_file_when(waiter, ino, |core| match core.unmapped_in(ino, blocks) {
-                // On a file system that refuses changes, these may never complete.
-                Unmapped::InFlight => core.check_writable().map(|()| false),
-                unmapped => {
-                    is_buffered = unmapped == Unmapped::Buffered;
-                    Ok(true)
+            let is_held = caller == Caller::HoldsFile || held.is_some();
+            let (mut found, mut mark) = (Unmapped::Nothing, None);
+            let core = self.lock_file_when(waiter, ino, |core| {
+                let mark = *mark.get_or_insert(core.next_sequence);
+                found = core.unmapped_in(ino, blocks);
+                match found {
+                    // On a file system that refuses changes, these may never complete.
+                    Unmapped::InFlight(last) if is_held || last < mark => {
+                        core.check_writable().map(|()| false)
+                    }
+                    _ => Ok(true),
                 }
             })?;
-            if !is_buffered {
-                return Ok(core);
+            if found == Unmapped::Nothing {
+                return Ok(CoreAndFile::new(core, held));
             }
             drop(core);
-            self.send_tail(waiter, ino)?;
+            if is_second && !is_held {
+                held = Some(self.hold(waiter, ino)?);
+            }
+            is_second = true;
+            if found == Unmapped::Buffered {
+                self.send_tail(waiter, ino)?;
+            }
         }
     }
 
-    /// Reads a block of a file as it is.
+    /// Reads a block of a held file as it is.
     pub(super) fn read_block(&self, waiter: &dyn Wait, ino: u64, block: u64) -> Result<Box<[u8]>, FsError> {
         let mut bytes = vec![0; BLOCK as usize].into_boxed_slice();
-        self.read(waiter, ino, block * BLOCK, Target::Bytes(&mut bytes))?;
+        self.read_for(Caller::HoldsFile, waiter, ino, block * BLOCK, Target::Bytes(&mut bytes))?;
         Ok(bytes)
     }
 
@@ -323,7 +358,8 @@ fn clear_holes(spans: &[Span], offset: u64, into: &mut [u8]) {
 /// State of some blocks that are not in the map.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Unmapped {
-    InFlight,
+    /// The number is that of the last write.
+    InFlight(u64),
     /// In a tail, which another thread may have taken.
     Buffered,
     Nothing,
@@ -332,10 +368,11 @@ enum Unmapped {
 impl Core {
     /// Returns the state of any `blocks` that are not in the map yet.
     fn unmapped_in(&self, ino: u64, blocks: &Range<u64>) -> Unmapped {
-        match self.nodes.here(ino) {
-            Some(node) if node.dirty.touches(blocks) => Unmapped::InFlight,
-            Some(node) if node.write_buffer.has_any(blocks) => Unmapped::Buffered,
-            _ => Unmapped::Nothing,
+        let Some(node) = self.nodes.here(ino) else { return Unmapped::Nothing };
+        match node.dirty.last(blocks) {
+            Some(last) => Unmapped::InFlight(last),
+            None if node.write_buffer.has_any(blocks) => Unmapped::Buffered,
+            None => Unmapped::Nothing,
         }
     }
 

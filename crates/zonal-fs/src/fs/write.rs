@@ -133,6 +133,19 @@ pub(super) struct FileGuard<'a> {
     ino: u64,
 }
 
+/// The core, and the right to change a file's data if it was needed.
+pub(super) struct CoreAndFile<'a> {
+    pub(super) core: CoreGuard<'a>,
+    // Dropped last, because its drop locks the core.
+    _held: Option<FileGuard<'a>>,
+}
+
+impl<'a> CoreAndFile<'a> {
+    pub(super) fn new(core: CoreGuard<'a>, held: Option<FileGuard<'a>>) -> CoreAndFile<'a> {
+        CoreAndFile { core, _held: held }
+    }
+}
+
 impl Drop for FileGuard<'_> {
     fn drop(&mut self) {
         let mut core = self.shared.core.lock();

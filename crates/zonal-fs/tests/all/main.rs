@@ -28,6 +28,7 @@ mod metadata_size;
 mod misplaced;
 mod model;
 mod names_at_once;
+mod overwritten;
 mod plans;
 mod positions;
 mod rebuild;
