@@ -20,6 +20,8 @@ impl Shared {
             let result = self.drive.zone(waiter, Op::ZoneFinish, zone);
             let mut core = self.core.lock();
             self.space.lock().finished(zone, result.is_ok());
+            // It may be dead, and can be reset now.
+            core.step_may_help();
             core.room.wake_all(|what| what == WaitsFor::Units);
             core.notify_room(self);
             did = true;

@@ -191,7 +191,7 @@ impl Shared {
             let zones: Vec<_> = space
                 .book
                 .dead_zones(committed)
-                .filter(|zone| !self.readers.is_reading(*zone))
+                .filter(|zone| !self.readers.is_reading(*zone) && !space.is_finishing(*zone))
                 .take(RESETS_MAX)
                 .collect();
             for zone in &zones {

@@ -18,7 +18,7 @@ use crate::space::cost::Need;
 use crate::space::credits::Credits;
 use crate::space::open::{OpenZones, PlacementRequest, ZONES_MIN};
 use crate::space::victims::{Reason, needs_gc};
-use crate::space::zone::{Lost, Pin, ZoneState};
+use crate::space::zone::{Lost, Pin, Zone, ZoneState};
 use crate::space::zones::ZoneBook;
 use crate::space::{self, BookError, Choice, Lifetime, Opened, Owner, Reservation, Urgency, ZoneOrder};
 use crate::store::Rows;
@@ -82,8 +82,9 @@ pub(super) struct Space {
 #[derive(Debug, Default)]
 struct Closed {
     zones: Vec<ZoneIndex>,
-    /// Number of zones being finished by the drive.
-    finishing: u32,
+    /// Zones being finished by the drive. They are not reset meanwhile: a late finish would end the
+    /// zone's next use.
+    finishing: Vec<ZoneIndex>,
     /// Number of failed attempts for each zone.
     failures: HashMap<ZoneIndex, u32>,
 }
@@ -373,7 +374,12 @@ impl Space {
 
     /// True if zones that were closed early are still active.
     pub(super) fn has_closed(&self) -> bool {
-        !self.closed.zones.is_empty() || self.closed.finishing > 0
+        !self.closed.zones.is_empty() || !self.closed.finishing.is_empty()
+    }
+
+    /// True while a zone is being finished.
+    pub(super) fn is_finishing(&self, zone: ZoneIndex) -> bool {
+        self.closed.finishing.contains(&zone)
     }
 
     /// Returns a zone that was closed early and has no writes in flight. The caller finishes it and
@@ -386,14 +392,16 @@ impl Space {
             })
         };
         let place = self.closed.zones.iter().position(is_due)?;
-        self.closed.finishing += 1;
-        Some(self.closed.zones.swap_remove(place))
+        let zone = self.closed.zones.swap_remove(place);
+        self.closed.finishing.push(zone);
+        Some(zone)
     }
 
     /// Records the result of finishing a zone.
     pub(super) fn finished(&mut self, zone: ZoneIndex, is_done: bool) {
-        self.closed.finishing -= 1;
-        if !is_done {
+        self.closed.finishing.retain(|other| *other != zone);
+        // A zone lost meanwhile is not active.
+        if !is_done && self.book.zone(zone).is_ok_and(Zone::is_writable) {
             self.closed.failed(zone);
         }
     }

@@ -5,7 +5,7 @@ use crate::common::interleaved::Interleaved;
 use crate::common::{bytes, contents, device, make, make_with, read_all, reopen, settle, superblock, volume};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use zonal_core::DeviceError;
+use zonal_core::{DeviceError, Op, ZoneIndex};
 use zonal_fs::format::FileKind;
 use zonal_fs::store::backend::Memory;
 use zonal_fs::waiter::Wait;
@@ -171,5 +171,35 @@ fn loss_before_a_truncation_is_reported_by_a_sync_during_it() {
     let reported = reported.into_inner();
     assert!(reported[0] && !reported[1..].contains(&true), "{reported:?}");
     assert!(read_all(&fs, ino).unwrap() == data[..BLOCK + 100]);
+    fs.check();
+}
+
+#[test]
+fn zone_that_dies_while_it_is_finished_is_reset_only_afterwards() {
+    let zone = ZoneIndex(0);
+    let (fault, fs, _) = on_faulty_drive(&bytes(1, 20 * BLOCK));
+    // A failed write closes the zone early. Its unit waits for another zone, and no zone is opened
+    // before this one is finished.
+    let other = fs.create(&common::waiter(), ROOT, b"g", &NewFile::new(FileKind::File, 0o644)).unwrap();
+    fault.inject(Rule::new(Effect::Refuse(DeviceError::Medium)).on(Ops::WRITES).times(1));
+    fault.inject(Rule::new(Effect::Fail(DeviceError::Medium)).on(Ops::of(&[Op::ZoneFinish])).times(1));
+    fs.write(&common::waiter(), other, 0, Payload::Bytes(&bytes(2, 7 * BLOCK))).unwrap();
+    while fs.statistics().failed_units == 0 {
+        common::waiter().wait(fs.volume());
+    }
+    let unlink = || {
+        fs.unlink(&common::waiter(), ROOT, b"f").unwrap();
+        for _ in 0..10 {
+            fs.background_step(&common::waiter()).unwrap();
+        }
+        assert_eq!(fs.resets(zone), 0, "it is still being finished");
+    };
+    let interleaved = Interleaved::new(0, &unlink);
+    fs.background_step(&interleaved).unwrap();
+    assert!(interleaved.has_come());
+    fs.sync(&common::waiter()).unwrap();
+    while fs.background_step(&common::waiter()).unwrap() {}
+    assert_eq!((fs.resets(zone), fs.statistics().failed_units), (1, 1));
+    assert!(read_all(&fs, other).unwrap() == bytes(2, 7 * BLOCK));
     fs.check();
 }
