@@ -217,6 +217,10 @@ impl Model for Checked {
         self.model.answers_from()
     }
 
+    fn is_rotational(&self) -> bool {
+        self.model.is_rotational()
+    }
+
     fn has_volatile_cache(&self) -> bool {
         self.model.has_volatile_cache()
     }

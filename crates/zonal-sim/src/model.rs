@@ -73,6 +73,11 @@ pub trait Model: Send {
         false
     }
 
+    /// True if the drive is rotational.
+    fn is_rotational(&self) -> bool {
+        false
+    }
+
     /// Position of the head, if the drive has one.
     fn head(&self) -> Option<Sector> {
         None

@@ -21,6 +21,8 @@ pub const NAME_OPTIONS: [&str; 3] = ["checked", "keep", "rtt_us"];
 /// zonal_sim::register(&mut registry);
 /// let device = registry.open("sim:smr-hdd-30t,policy=fifo")?;
 /// assert!(device.info().rotational && device.insight().virtual_time);
+/// let device = registry.open("timing:smr-hdd-30t+null:size=64M")?;
+/// assert!(device.info().rotational && !device.insight().virtual_time);
 /// # Ok::<(), zonal_io::registry::NameError>(())
 /// ```
 pub fn register(registry: &mut Registry) {

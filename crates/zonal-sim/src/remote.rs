@@ -122,6 +122,10 @@ impl Model for Remote {
         self.model.totals()
     }
 
+    fn is_rotational(&self) -> bool {
+        self.model.is_rotational()
+    }
+
     fn has_volatile_cache(&self) -> bool {
         self.model.has_volatile_cache()
     }

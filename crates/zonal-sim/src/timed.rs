@@ -63,6 +63,7 @@ impl Timed {
     pub fn new(inner: Arc<dyn Device>, model: Box<dyn Model>) -> Timed {
         let mut info = inner.info().clone();
         info.volatile_cache |= model.has_volatile_cache();
+        info.rotational |= model.is_rotational();
         // The model is a single drive, whatever the inner device is.
         info.spindles.clear();
         let depth = model.queue_depth();

@@ -375,6 +375,10 @@ impl Model for SmrDisk {
         Totals { held: queued + self.cache.bytes() / SECTOR_BYTES, ..self.totals }
     }
 
+    fn is_rotational(&self) -> bool {
+        true
+    }
+
     fn has_volatile_cache(&self) -> bool {
         self.options.write_cache
     }
