@@ -16,6 +16,7 @@ impl Shared {
     pub(super) fn reserve(&self, waiter: &dyn Wait, blocks: u32) -> Result<Reservation, FsError> {
         loop {
             let compactions = self.compactions.load(Ordering::Acquire);
+            let answered = self.units.lock().answered_count();
             let result = self.try_reserve(waiter, blocks);
             if !matches!(result, Err(FsError::NoSpace)) {
                 return result;
@@ -24,6 +25,10 @@ impl Shared {
             let gone = self.lock().deleted.mark();
             if gone.is_some() {
                 self.free_deleted(gone, Some(waiter))?;
+                continue;
+            }
+            // A unit in flight frees what it overwrites.
+            if self.await_answer(waiter, answered)? {
                 continue;
             }
             // The store may have superfluous zones, or another thread may have returned some.
@@ -35,6 +40,21 @@ impl Shared {
                 return result;
             }
         }
+    }
+
+    /// Waits until more than `answered` units have been answered, or none of users is in flight.
+    /// Returns true for the first.
+    ///
+    /// The caller may have taken the tail of a file. No unit in flight needs that to complete.
+    fn await_answer(&self, waiter: &dyn Wait, answered: u64) -> Result<bool, FsError> {
+        let mut has_answer = false;
+        drop(self.lock_when(waiter, WaitsFor::Units, |core| {
+            core.check_writable()?;
+            let units = core.units.lock();
+            has_answer = units.answered_count() > answered;
+            Ok(has_answer || !units.has_users())
+        })?);
+        Ok(has_answer)
     }
 
     fn try_reserve(&self, waiter: &dyn Wait, blocks: u32) -> Result<Reservation, FsError> {

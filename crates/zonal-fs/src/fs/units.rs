@@ -72,6 +72,11 @@ impl Units {
         append
     }
 
+    /// Number of units ever answered.
+    pub(super) fn answered_count(&self) -> u64 {
+        self.next_token - self.sent.len() as u64
+    }
+
     /// Queues a failed unit for another zone.
     pub(super) fn wait_for_zone(&mut self, append: AppendUnit, buf: IoBuf) {
         self.failed.push((append, buf));
@@ -95,6 +100,11 @@ impl Units {
     /// True if any unit waits for a zone.
     pub(super) fn has_failed(&self) -> bool {
         !self.failed.is_empty()
+    }
+
+    /// True if any unit of users was placed and has not completed, or waits for a zone.
+    pub(super) fn has_users(&self) -> bool {
+        self.blocks > 0 || self.new_blocks() > 0
     }
 
     /// Blocks of users placed and not completed, headers included.

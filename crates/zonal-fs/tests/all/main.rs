@@ -15,6 +15,7 @@ mod edges;
 mod faults;
 mod front;
 mod fsck;
+mod full;
 mod golden;
 mod identity;
 mod in_place;
