@@ -261,7 +261,8 @@ pub(super) struct Core {
     pub(super) is_step_running: bool,
     /// Zone being collected, while no step works on it.
     pub(super) collection: Option<Collection>,
-    /// True if garbage collection found no space for copies and no zone has become free since.
+    /// True if garbage collection found no space for copies, and no zone has become free and no
+    /// block has been freed since.
     pub(super) gc_has_no_space: bool,
     /// First data loss since the last sync of the whole file system.
     pub(super) lost: Option<(u64, super::error::Lost)>,
@@ -435,11 +436,18 @@ impl Core {
         let number = self.rows.number();
         let mut space = self.space.lock();
         if space.free(freed, number)? {
-            space.credit.freed(freed.blocks.into());
             drop(space);
+            self.freed(freed.blocks.into());
             self.step_may_help();
         }
         Ok(())
+    }
+
+    /// Returns data blocks to the free space of users.
+    pub(super) fn freed(&mut self, blocks: u64) {
+        self.space.lock().credit.freed(blocks);
+        // A zone with fewer live blocks needs less space for copies.
+        self.gc_has_no_space &= blocks == 0;
     }
 
     /// Writes changed accounts to their rows.

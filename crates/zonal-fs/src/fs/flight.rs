@@ -401,7 +401,7 @@ impl Core {
         let ino = carried.ino;
         // The file was deleted.
         let Some(node) = self.nodes.here(ino) else {
-            self.space.lock().credit.freed(carried.blocks.into());
+            self.freed(carried.blocks.into());
             return Ok(0);
         };
         let own = node.dirty.own(&(carried.block..carried.end()), carried.number);
@@ -424,7 +424,7 @@ impl Core {
             live += mapped.extent.blocks;
         }
         self.grow(ino, grown, gone, live.into())?;
-        self.space.lock().credit.freed(u64::from(carried.blocks - live));
+        self.freed(u64::from(carried.blocks - live));
         Ok(live)
     }
 
@@ -537,7 +537,7 @@ impl Core {
 
     /// Records lost data and releases its space.
     fn lost(&mut self, carried: &Carried, why: Lost) {
-        self.space.lock().credit.freed(carried.blocks.into());
+        self.freed(carried.blocks.into());
         self.lose(carried, why);
     }
 

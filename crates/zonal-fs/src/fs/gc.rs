@@ -286,9 +286,11 @@ impl Shared {
         match result {
             // Zones reserved for copies have failed.
             Err(FsError::NoSpace) => {
-                core.space.lock().credit.gc_is_idle(false);
                 core.gc_has_no_space = true;
-                Ok(false)
+                let is_reclaimable = core.is_reclaimable();
+                core.space.lock().credit.gc_is_idle(is_reclaimable);
+                // A zone may have died meanwhile. The next step resets it.
+                Ok(is_reclaimable)
             }
             other => other.map(|()| true),
         }
@@ -497,10 +499,7 @@ impl Core {
             return true;
         }
         let book = &self.space.lock().book;
-        match self.gc_has_no_space {
-            true => book.count(ZoneState::Dead) + book.count(ZoneState::Resetting) > 0,
-            false => book.is_reclaimable(),
-        }
+        if self.gc_has_no_space { book.is_freeing() } else { book.is_reclaimable() }
     }
 
     /// True once all copies have ended. Failed copies that find no zone are given up once no unit

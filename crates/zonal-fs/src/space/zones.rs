@@ -435,8 +435,14 @@ impl ZoneBook {
     /// True if blocks can become available without changes by users: by a collection, by a pending
     /// reset, or by writes in flight, which free what they overwrote when they end.
     pub fn is_reclaimable(&self) -> bool {
+        self.has_victim() || self.is_freeing()
+    }
+
+    /// True if blocks can become available without a collection: by a pending reset or by writes in
+    /// flight.
+    pub fn is_freeing(&self) -> bool {
         let is_dying = !self.dead.is_empty() || self.count(ZoneState::Resetting) > 0;
-        self.has_victim() || is_dying || self.sums.in_flight > 0
+        is_dying || self.sums.in_flight > 0
     }
 
     /// Histogram of settled zones by live blocks.
