@@ -5,19 +5,38 @@ use super::error::FsError;
 use super::seat::Seat;
 use super::waiting::WaitsFor;
 use crate::space::cost::Need;
-use crate::space::credits::{Answer, Refusal, Ticket};
+use crate::space::credits::{Answer, Credits, Refusal, Ticket};
 use crate::space::{Reservation, Urgency};
 use crate::waiter::Wait;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+/// Space wanted by a caller.
+#[derive(Clone, Copy)]
+pub(super) enum Wanted {
+    /// A unit of up to this many data blocks.
+    UpTo(u32),
+    /// All of this.
+    All(Need),
+}
+
+impl Wanted {
+    fn need(self, credit: &Credits) -> Need {
+        match self {
+            Wanted::UpTo(blocks) => need(u64::from(blocks).min(credit.user().extents).max(1)),
+            Wanted::All(need) => need,
+        }
+    }
+}
+
 impl Shared {
-    /// Reserves space for a unit of up to `blocks` data blocks, waiting in line if necessary. A
-    /// waiting thread collects garbage unless another thread does.
-    pub(super) fn reserve(&self, waiter: &dyn Wait, blocks: u32) -> Result<Reservation, FsError> {
+    /// Reserves space, waiting in line if necessary. A waiting thread collects garbage unless
+    /// another thread does.
+    pub(super) fn reserve(&self, waiter: &dyn Wait, wanted: Wanted) -> Result<Reservation, FsError> {
         loop {
             let compactions = self.compactions.load(Ordering::Acquire);
             let answered = self.units.lock().answered_count();
-            let result = self.try_reserve(waiter, blocks);
+            let result = self.try_reserve(waiter, wanted);
             if !matches!(result, Err(FsError::NoSpace)) {
                 return result;
             }
@@ -57,11 +76,10 @@ impl Shared {
         Ok(has_answer)
     }
 
-    fn try_reserve(&self, waiter: &dyn Wait, blocks: u32) -> Result<Reservation, FsError> {
+    fn try_reserve(&self, waiter: &dyn Wait, wanted: Wanted) -> Result<Reservation, FsError> {
         let reserve = |urgency| {
             let credit = &mut self.space.lock().credit;
-            let most = u64::from(blocks).min(credit.user().extents).max(1);
-            credit.reserve(need(most), urgency)
+            credit.reserve(wanted.need(credit), urgency)
         };
         if let Ok(reservation) = reserve(Urgency::NoWait) {
             return Ok(reservation);
@@ -155,6 +173,36 @@ impl<'a> CallRoom<'a> {
         CallRoom { shared, left: None }
     }
 
+    /// Reserves space for units of a block each, for the `edges` of a range of a held file, before
+    /// its blocks `whole` are freed. If space is short, frees a piece of them that makes room.
+    ///
+    /// # Errors
+    /// If no space is left, no block was freed.
+    pub(super) fn take_for_edges(
+        &mut self,
+        waiter: &dyn Wait,
+        (ino, whole): (u64, &Range<u64>),
+        edges: u64,
+    ) -> Result<(), FsError> {
+        let need = Need { extents: edges, available: 2 * edges };
+        let reserve = |need| self.shared.reserve_tail(waiter, Wanted::All(need));
+        match reserve(need) {
+            Err(FsError::NoSpace) if !whole.is_empty() => {}
+            other => return other.map(|room| self.put_back(room)),
+        }
+        // Freed blocks are written only once their zone has been reset.
+        let room = match reserve(Need { extents: 0, ..need }) {
+            Err(FsError::NoSpace) => Reservation::nothing(),
+            other => other?,
+        };
+        let room = self.left.insert(room);
+        let need = need.checked_sub(room.left()).expect("it has no more");
+        match self.shared.free_for(waiter, (ino, whole), room, need)? {
+            true => Ok(()),
+            false => Err(FsError::NoSpace),
+        }
+    }
+
     /// Takes space for `blocks` data blocks and a header, out of the `rest` that the call still has
     /// to write; for fewer blocks if space is short.
     ///
@@ -164,7 +212,7 @@ impl<'a> CallRoom<'a> {
         let here = self.left.as_ref().map_or(0, |left| left.left().extents);
         if here < blocks {
             let wanted = rest.min(u64::from(self.shared.unit_blocks() - 1)).max(blocks);
-            match self.shared.reserve_tail(waiter, (wanted - here) as u32) {
+            match self.shared.reserve_tail(waiter, Wanted::UpTo((wanted - here) as u32)) {
                 Ok(more) => self.put_back(more),
                 Err(error) if error.is_no_space() && here > 0 => {}
                 Err(error) => return Err(error),

@@ -26,10 +26,13 @@ use super::room::Touched;
 use super::waiting::WaitsFor;
 use crate::BLOCK_BYTES;
 use crate::format::key;
+use crate::space::Reservation;
+use crate::space::cost::Need;
 use crate::store::View;
 use crate::waiter::Wait;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{ControlFlow, Range};
+use zonal_core::ZoneIndex;
 
 /// Extents (or attributes) freed in one critical section, in less than a millisecond.
 pub(super) const PIECE_EXTENTS: usize = 256;
@@ -215,6 +218,29 @@ impl Core {
         self.begin_deletion(end)
     }
 
+    /// Space that becomes free if blocks of a file are freed: data blocks, and the blocks of zones
+    /// that have no others.
+    fn gain_of(&self, ino: u64, range: &Range<u64>) -> Result<Need, FsError> {
+        let mut freed: BTreeMap<u32, u32> = BTreeMap::new();
+        for part in map::extents(&self.rows, ino, range)?.iter().filter_map(|mapped| mapped.within(range)) {
+            if !part.extent.is_lost() {
+                *freed.entry(part.extent.zone).or_default() += part.extent.blocks;
+            }
+        }
+        let space = self.space.lock();
+        let mut gain = Need::default();
+        for (zone, blocks) in freed {
+            let account = space.book.zone(ZoneIndex(zone))?;
+            if account.is_writable() {
+                gain.extents += u64::from(blocks);
+            }
+            if account.is_settled() && account.used == blocks {
+                gain.available += u64::from(account.capacity);
+            }
+        }
+        Ok(gain)
+    }
+
     /// Frees blocks of a file. With a `size`, also limits the size in its row to that.
     fn free_end(&mut self, ino: u64, piece: &Range<u64>, size: Option<u64>) -> Result<(), FsError> {
         self.free(ino, piece)?;
@@ -302,6 +328,30 @@ impl Shared {
         }
         self.free_deleted(mark, waiter)?;
         self.core.lock().deleted.failed.remove(&ino).map_or(Ok(()), Err)
+    }
+
+    /// Frees the last piece of a held file's `blocks` that makes room for `need`, and adds that to
+    /// `room` in the same step, before another thread takes it. Returns false, without effect, if
+    /// there is none.
+    pub(super) fn free_for(
+        &self,
+        waiter: &dyn Wait,
+        (ino, blocks): (u64, &Range<u64>),
+        room: &mut Reservation,
+        need: Need,
+    ) -> Result<bool, FsError> {
+        for piece in pieces(&self.reader, ino, blocks)?.into_iter().rev() {
+            self.admit(waiter, Touched::Changed)?;
+            self.prefetch_map(ino, &piece);
+            let mut core = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?;
+            let gain = core.gain_of(ino, &piece)?;
+            if self.space.lock().credit.advance(room, need, gain) {
+                let freed = core.free(ino, &piece);
+                core.yield_to_waiters();
+                return freed.map(|()| true);
+            }
+        }
+        Ok(false)
     }
 
     /// Frees blocks of a held file, starting from the end. With a `size`, which callers see

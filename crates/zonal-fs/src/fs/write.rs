@@ -4,6 +4,7 @@ use super::core::{Core, CoreGuard, Shared};
 use super::credit::CallRoom;
 use super::error::FsError;
 use super::flight::{AppendUnit, Carried, Source};
+use super::map::{self, Mapped};
 use super::ranges::check_kind;
 use super::room::Touched;
 use super::seat::Seat;
@@ -508,6 +509,7 @@ impl Shared {
 
     /// Zeroes the blocks at the edges of `range`, and returns the blocks between, which are to be
     /// freed. The zeroes are on the drive on return, so a later extension never exposes old data.
+    /// Without space for them, nothing is changed.
     fn clear_ends(&self, waiter: &dyn Wait, ino: u64, range: Range<u64>) -> Result<Range<u64>, FsError> {
         let size = self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?.attributes(ino)?.size;
         let range = range.start..range.end.min(size);
@@ -517,17 +519,37 @@ impl Shared {
         let whole = range.start.div_ceil(BLOCK)..range.end / BLOCK;
         // The last block of the file counts as whole: the rest of it is zero already.
         let whole = whole.start..if range.end == size { range.end.div_ceil(BLOCK) } else { whole.end };
-        if self.has_data() {
-            match self.clear_edges_for_good(waiter, ino, &range, &whole) {
-                // If no space is left, freeing the blocks makes room for the zeroes.
-                Err(error) if error.is_no_space() && whole.start < whole.end => {
-                    self.free_blocks(waiter, ino, &whole, None)?;
-                    self.clear_edges_for_good(waiter, ino, &range, &whole)?;
-                }
-                other => other?,
-            }
+        let edges = if self.has_data() { self.edges_to_clear(ino, &range, &whole)? } else { Vec::new() };
+        if !edges.is_empty() {
+            let mut room = CallRoom::new(self);
+            room.take_for_edges(waiter, (ino, &whole), edges.len() as u64)?;
+            self.clear_edges_for_good(waiter, ino, edges, &mut room)?;
         }
         Ok(whole)
+    }
+
+    /// Returns the parts of `range` in blocks that are not `whole`, unless they are holes.
+    fn edges_to_clear(
+        &self,
+        ino: u64,
+        range: &Range<u64>,
+        whole: &Range<u64>,
+    ) -> Result<Vec<Range<u64>>, FsError> {
+        let (front, back) = match whole.start <= whole.end {
+            true => (range.start..whole.start * BLOCK, (whole.end * BLOCK).min(range.end)..range.end),
+            // The whole range is in one block.
+            false => (range.clone(), range.end..range.end),
+        };
+        let mut edges = Vec::new();
+        for edge in [front.start..front.end.min(range.end), back] {
+            let block = edge.start / BLOCK;
+            // Lost blocks are left alone, since they cannot be read either way.
+            let is_mapped = |found: Vec<Mapped>| found.iter().any(|mapped| !mapped.extent.is_lost());
+            if !edge.is_empty() && is_mapped(map::extents(&self.reader, ino, &(block..block + 1))?) {
+                edges.push(edge);
+            }
+        }
+        Ok(edges)
     }
 
     /// Clears the edges. If the zeroes are lost, returns an error and leaves the old data visible.
@@ -535,14 +557,14 @@ impl Shared {
         &self,
         waiter: &dyn Wait,
         ino: u64,
-        range: &Range<u64>,
-        whole: &Range<u64>,
+        edges: Vec<Range<u64>>,
+        room: &mut CallRoom<'_>,
     ) -> Result<(), FsError> {
         // A sync may report the loss at the same time. The file is held, and only the zeroes are in
         // flight.
         let losses = || self.lock().nodes.here(ino).and_then(|node| node.losses);
         let before = losses();
-        self.clear_edges(waiter, ino, range, whole)?;
+        self.clear_edges(waiter, ino, edges, room)?;
         let after = losses();
         match after {
             Some((_, why)) if after != before => Err(FsError::Write { ino, why }),
@@ -554,29 +576,15 @@ impl Shared {
         &self,
         waiter: &dyn Wait,
         ino: u64,
-        range: &Range<u64>,
-        whole: &Range<u64>,
+        edges: Vec<Range<u64>>,
+        room: &mut CallRoom<'_>,
     ) -> Result<(), FsError> {
-        let (front, back) = match whole.start <= whole.end {
-            true => (range.start..whole.start * BLOCK, (whole.end * BLOCK).min(range.end)..range.end),
-            // The whole range is in one block.
-            false => (range.clone(), range.end..range.end),
-        };
-        for edge in [front.start..front.end.min(range.end), back] {
-            let is_mapped = || {
-                let block = edge.start / BLOCK;
-                // Lost blocks are left alone, since they cannot be read either way.
-                let found = super::map::extents(&self.reader, ino, &(block..block + 1));
-                found.map(|found| found.iter().any(|mapped| !mapped.extent.is_lost()))
-            };
-            if edge.start < edge.end && is_mapped()? {
-                let zeroes = vec![0; (edge.end - edge.start) as usize];
-                let size = self.lock().attributes(ino)?.size;
-                debug_assert!(edge.end <= size);
-                // A truncation is never refused for lack of space.
-                let mut room = CallRoom::new(self);
-                self.put(waiter, ino, edge.start, Payload::Bytes(&zeroes), Touched::Changed, &mut room)?;
-            }
+        for edge in edges {
+            let zeroes = vec![0; (edge.end - edge.start) as usize];
+            let size = self.lock().attributes(ino)?.size;
+            debug_assert!(edge.end <= size);
+            // A truncation is never refused for lack of space for rows.
+            self.put(waiter, ino, edge.start, Payload::Bytes(&zeroes), Touched::Changed, room)?;
         }
         drop(self.lock_file_when(waiter, ino, |core| core.is_at_rest(ino))?);
         Ok(())

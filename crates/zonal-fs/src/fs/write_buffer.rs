@@ -18,7 +18,7 @@
 
 use super::combine::ShortPiece;
 use super::core::{Core, Shared};
-use super::credit::CallRoom;
+use super::credit::{CallRoom, Wanted};
 use super::error::{FsError, Lost};
 use super::flight::{AppendUnit, Carried, Source};
 use super::room::Touched;
@@ -402,12 +402,12 @@ impl Shared {
     ///
     /// No thread waits for its own tail: it sends only tails that no thread had when it had taken
     /// its own.
-    pub(super) fn reserve_tail(&self, waiter: &dyn Wait, blocks: u32) -> Result<Reservation, FsError> {
-        match self.reserve(waiter, blocks) {
+    pub(super) fn reserve_tail(&self, waiter: &dyn Wait, wanted: Wanted) -> Result<Reservation, FsError> {
+        match self.reserve(waiter, wanted) {
             Err(FsError::NoSpace) if self.core.lock().has_buffered() => {
                 self.send_all(waiter, |_| true)?;
                 self.send_combined(waiter, |_| true)?;
-                self.reserve(waiter, blocks)
+                self.reserve(waiter, wanted)
             }
             other => other,
         }

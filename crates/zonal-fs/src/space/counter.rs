@@ -56,6 +56,19 @@ impl Counter {
         self.out += blocks;
     }
 
+    /// True if users have `blocks` once `gain` blocks are added.
+    pub fn gives(&self, gain: u64, blocks: u64) -> bool {
+        let mut then = *self;
+        then.add(gain);
+        then.has(Part::User, blocks)
+    }
+
+    /// Reserves `blocks` for users ahead of the addition that gives them.
+    pub fn advance(&mut self, blocks: u64) {
+        self.lose(blocks);
+        self.out += blocks;
+    }
+
     /// Spends reserved `blocks`.
     pub fn spend(&mut self, blocks: u64) {
         self.out = self.out.checked_sub(blocks).expect("spent without a reservation");

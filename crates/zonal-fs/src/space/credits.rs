@@ -92,6 +92,11 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// Nothing, for users.
+    pub(crate) fn nothing() -> Reservation {
+        Reservation { left: Need::default(), part: Part::User }
+    }
+
     /// Unspent blocks.
     pub fn left(&self) -> Need {
         self.left
@@ -322,6 +327,21 @@ impl Credits {
         self.extents.spend(need.extents);
         self.available.spend(need.available);
         Ok(())
+    }
+
+    /// Adds `need` to a reservation of users, out of the `gain` that the caller's next changes
+    /// bring. Returns false, without effect, if users would get less than they need.
+    pub fn advance(&mut self, reservation: &mut Reservation, need: Need, gain: Need) -> bool {
+        debug_assert_eq!(reservation.part, Part::User);
+        let has_room = self.extents.gives(gain.extents, need.extents)
+            && self.available.gives(gain.available, need.available);
+        if has_room {
+            self.extents.advance(need.extents);
+            self.available.advance(need.available);
+            reservation.left.extents += need.extents;
+            reservation.left.available += need.available;
+        }
+        has_room
     }
 
     /// Gives back the rest of a reservation.

@@ -134,3 +134,31 @@ fn deletion_gets_garbage_collection_going_again_after_it_found_no_space() {
     settle(&fs);
     fs.check();
 }
+
+/// Blocks that are freed go to the collector first, which has lost a zone. Nothing is left for the
+/// zeroes in a block that is cut.
+#[test]
+fn truncation_or_hole_without_space_for_its_zeroes_changes_nothing() {
+    let (made, fs) = Made::new("4M");
+    let (ino, data) = (file(&fs, "f"), bytes(5, 30 * BLOCK));
+    write(&fs, ino, &data);
+    fill(&fs);
+    let fs = made.reopen(fs, 15..16);
+    let cut = 3 * BLOCK + 100;
+    let cuts: [&dyn Fn() -> Result<(), FsError>; 3] = [
+        &|| fs.truncate(&impatient(), ino, cut as u64),
+        &|| fs.punch(&impatient(), ino, cut as u64..u64::MAX),
+        &|| fs.punch(&impatient(), ino, cut as u64..25 * BLOCK as u64 + 7),
+    ];
+    for (n, cut) in cuts.iter().enumerate() {
+        assert!(matches!(cut(), Err(FsError::NoSpace)), "{n}");
+        assert!(read_all(&fs, ino).unwrap() == data, "{n}");
+    }
+    // A file that fills zones makes room for its own zeroes, and for others.
+    let filler = fs.lookup(ROOT, b"filler").unwrap();
+    fs.truncate(&impatient(), filler, cut as u64).unwrap();
+    cuts.iter().for_each(|cut| cut().unwrap());
+    assert!(read_all(&fs, ino).unwrap() == data[..cut]);
+    settle(&fs);
+    fs.check();
+}

@@ -21,6 +21,12 @@ enum Call {
         place: usize,
         need: Need,
     },
+    /// Adds to a reservation, by index, in advance of this gain.
+    Advance {
+        place: usize,
+        need: Need,
+        gain: Need,
+    },
     Look(usize),
     Abandon(usize),
     Freed(u64),
@@ -42,6 +48,8 @@ fn call() -> impl Strategy<Value = Call> {
         4 => (0..6usize, need(8)).prop_map(|(place, need)| Call::Spend { place, need }),
         3 => (0..6usize).prop_map(Call::GiveBack),
         1 => (0..6usize, need(8)).prop_map(|(place, need)| Call::Split { place, need }),
+        1 => (0..6usize, need(4), need(12))
+            .prop_map(|(place, need, gain)| Call::Advance { place, need, gain }),
         3 => (0..6usize).prop_map(Call::Look),
         1 => (0..6usize).prop_map(Call::Abandon),
         3 => (0..12u64).prop_map(Call::Freed),
@@ -95,6 +103,7 @@ impl CreditsModel {
                 let part = self.reserved.get_mut(place).and_then(|r| r.split(need));
                 self.reserved.extend(part);
             }
+            Call::Advance { place, need, gain } => self.advance(place, need, gain),
             Call::Look(place) if place < self.waiters.len() => self.look(place),
             Call::Abandon(place) if place < self.waiters.len() => {
                 let waiter = self.waiters.remove(place);
@@ -153,6 +162,16 @@ impl CreditsModel {
         assert_eq!(is_spent, before.checked_sub(need).is_some());
         if is_spent {
             self.total = self.total - need;
+        }
+    }
+
+    fn advance(&mut self, place: usize, need: Need, gain: Need) {
+        let of_users = self.reserved.get_mut(place).filter(|reservation| reservation.part == Part::User);
+        let Some(reservation) = of_users else { return };
+        if self.credits.advance(reservation, need, gain) {
+            self.credits.freed(gain.extents);
+            self.credits.made_available(gain.available);
+            self.total = plus(self.total, gain);
         }
     }
 

@@ -188,6 +188,26 @@ fn h70_users_leave_the_collector_its_pools_and_it_does_not_stand_in_line() {
     credits.give_back(all);
 }
 
+/// Additions refill the collector's pool first.
+#[test]
+fn reservation_gets_in_advance_what_users_will_have() {
+    let mut credits = credits(0, 1);
+    credits.lost(need(4, 1));
+    let mut reservation = Reservation::nothing();
+    for gain in [need(5, 2), need(6, 1), need(0, 0)] {
+        assert!(!credits.advance(&mut reservation, need(2, 2), gain));
+    }
+    assert_eq!((reservation.left(), credits.pool()), (need(0, 0), need(6, 10)));
+    assert!(credits.advance(&mut reservation, need(2, 2), need(6, 2)));
+    assert_eq!((reservation.left(), credits.total()), (need(2, 2), need(6, 10)));
+    credits.freed(6);
+    credits.made_available(2);
+    assert_eq!((credits.user(), credits.pool(), credits.total()), (need(0, 0), need(10, 10), need(12, 12)));
+    credits.give_back(reservation);
+    assert_eq!(credits.user(), need(2, 2));
+    credits.check();
+}
+
 #[test]
 fn h71_no_ticket_waits_for_a_collector_that_finds_nothing() {
     let mut credits = credits(100, 10);
