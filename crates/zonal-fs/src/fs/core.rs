@@ -149,8 +149,8 @@ pub(super) struct Shared {
     pub(super) keeps_data: bool,
     /// Rows, for threads without the core's lock.
     pub(super) reader: Reader,
-    /// Blocks whose data an inspection reads from their rows.
-    pub(super) tails_to_look_at: TailBlocks,
+    /// Blocks whose data is read from their rows, because it cannot be written to zones.
+    pub(super) tails_to_look_at: OnceLock<TailBlocks>,
     /// Files in memory, for threads that only look at them.
     pub(super) nodes: Arc<Nodes>,
     pub(super) readers: Arc<Readers>,

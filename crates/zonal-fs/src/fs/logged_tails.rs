@@ -138,9 +138,23 @@ impl Shared {
         if is_logged { Ok(()) } else { self.sync_tail(waiter, ino) }
     }
 
-    /// Writes the blocks that are in rows, of files that were in use at a power cut.
+    /// Writes the blocks that are in rows, of files that were in use at a power cut. If no zone has
+    /// room for them, the file system becomes read-only, and reads take them from the rows.
     pub(super) fn restore_tails(&self, waiter: &dyn Wait) -> Result<(), FsError> {
-        let mut blocks = self.tail_blocks()?.into_iter().peekable();
+        let tails = self.tail_blocks()?;
+        match self.write_tails(waiter, tails.clone()) {
+            Err(FsError::NoSpace) => {
+                self.tails_to_look_at.get_or_init(|| tails);
+                let why = "no zone has room for the data of the last syncs, which is still in the metadata";
+                self.lock().make_read_only_because(why.into());
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn write_tails(&self, waiter: &dyn Wait, tails: TailBlocks) -> Result<(), FsError> {
+        let mut blocks = tails.into_iter().peekable();
         while let Some(((ino, first), bytes)) = blocks.next() {
             let mut data = whole(bytes);
             let mut end = first + 1;
@@ -185,11 +199,12 @@ impl Shared {
         Ok(blocks)
     }
 
-    /// Replaces what was read from `offset` of a file by the blocks that an inspection found in rows.
+    /// Replaces what was read from `offset` of a file by the blocks that are only in rows.
     pub(super) fn show_tails(&self, ino: u64, offset: u64, into: &mut [u8]) {
+        let Some(tails) = self.tails_to_look_at.get() else { return };
         let end = offset + into.len() as u64;
         let range = (ino, offset / BLOCK)..(ino, end.div_ceil(BLOCK));
-        for ((_, block), bytes) in self.tails_to_look_at.range(range) {
+        for ((_, block), bytes) in tails.range(range) {
             let (begin, bytes) = (block * BLOCK, whole(bytes.clone()));
             let (from, to) = (begin.max(offset), (begin + BLOCK).min(end));
             into[(from - offset) as usize..(to - offset) as usize]

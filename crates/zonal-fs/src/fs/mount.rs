@@ -12,7 +12,6 @@ use super::destroy::DeletedFiles;
 use super::error::FsError;
 use super::files::{self, FileCounter};
 use super::known::KnownFiles;
-use super::logged_tails::TailBlocks;
 use super::map::Tails;
 use super::names::ROOT;
 use super::node::Nodes;
@@ -264,7 +263,7 @@ pub(super) fn open(
         syncs: AtomicU32::default(),
         keeps_data,
         reader,
-        tails_to_look_at: TailBlocks::new(),
+        tails_to_look_at: OnceLock::new(),
         nodes,
         readers,
         names,
@@ -276,7 +275,7 @@ pub(super) fn open(
     // Not shared with other threads yet.
     shared.core.get_mut().rows.publish();
     if purpose == Purpose::Look {
-        shared.tails_to_look_at = shared.tail_blocks()?;
+        shared.tails_to_look_at = shared.tail_blocks()?.into();
     }
     Ok(shared)
 }

@@ -114,7 +114,7 @@ impl Shared {
         length: u64,
         show: impl FnOnce(&[&[u8]]) -> R,
     ) -> Result<R, FsError> {
-        if !self.tails_to_look_at.is_empty() {
+        if self.tails_to_look_at.get().is_some_and(|tails| !tails.is_empty()) {
             let left = self.attributes(ino)?.size.saturating_sub(offset);
             let mut bytes = vec![0; length.min(left) as usize];
             let read = self.read(waiter, ino, offset, Target::Bytes(&mut bytes))?;

@@ -7,7 +7,7 @@ use rand_pcg::Pcg64Mcg;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use zonal_core::{DeviceError, Nanos, Op};
+use zonal_core::{DeviceError, Nanos, Op, Sector, ZoneCondition};
 use zonal_fs::drive::Drive;
 use zonal_fs::format::{FileKind, Header};
 use zonal_fs::fsck::{Finding, Options, check};
@@ -17,6 +17,7 @@ use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, OpenFile, Payload, RO
 use zonal_io::badblocks::BadRange;
 use zonal_io::clock::Clock;
 use zonal_io::device::{Command, Context, Device, DeviceInfo, Landing, Submitted, Wrapper};
+use zonal_io::fault::{Degraded, Fault, Plan};
 
 const UUID: [u8; 16] = *b"synced, or not..";
 
@@ -361,8 +362,9 @@ fn synced_data_that_no_zone_takes_is_there_at_the_next_opening() {
     fs.check();
 }
 
-#[test]
-fn drive_with_synced_data_and_no_space_left_opens_after_a_crash() {
+/// Fills a drive, syncs a file while the room of its tail is all that is left, and crashes. Returns
+/// the file and its data.
+fn crash_of_a_full_drive() -> (Arc<Losing>, u64, Vec<u8>) {
     let (drive, fs, file) = file_system_on("ram:size=64M,zone_size=1M,blocksize=4096");
     let (ino, data) = (file.ino(), bytes(7, 1 << 20));
     let filler = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
@@ -385,9 +387,31 @@ fn drive_with_synced_data_and_no_space_left_opens_after_a_crash() {
     fill(8, 4096);
     append(&fs, ino, 5000..8000, &data);
     crash(&drive, fs, (file, open));
+    (drive, ino, data[..8000].to_vec())
+}
+
+#[test]
+fn full_drive_opens_after_a_crash_with_synced_data_in_rows() {
+    let (drive, ino, data) = crash_of_a_full_drive();
     let fs = mount(&drive);
-    assert!(read_all(&fs, ino).unwrap() == data[..8000]);
+    assert!(read_all(&fs, ino).unwrap() == data);
     fs.unlink(&waiter(), ROOT, b"filler").unwrap();
     fs.sync(&waiter()).unwrap();
     fs.check();
+}
+
+#[test]
+fn synced_data_in_rows_is_read_if_zones_were_lost_and_none_has_room() {
+    let (drive, ino, data) = crash_of_a_full_drive();
+    let fault = Arc::new(Fault::new(drive, Plan::default()));
+    for zone in zonal_io::volume::report(&*fault, Sector(0), u32::MAX).unwrap() {
+        if zone.condition == ZoneCondition::Empty {
+            fault.degrade(zone.zone, Degraded::ReadOnly).unwrap();
+        }
+    }
+    let drive = Arc::new(Drive::new(volume(fault)));
+    let fs = open(&drive, &polling(Clock::start()), None, MountOptions::default()).unwrap();
+    assert!(read_all(&fs, ino).unwrap() == data);
+    let refused = fs.create(&waiter(), ROOT, b"g", &NewFile::new(FileKind::File, 0o644)).unwrap_err();
+    assert!(refused.to_string().contains("no zone has room"), "{refused}");
 }
