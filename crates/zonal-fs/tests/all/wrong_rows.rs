@@ -434,3 +434,28 @@ fn wrong_rows_are_opened_or_refused_and_each_call_ends() {
     assert!(failed.is_empty(), "{failed:?}, of {opened} that were opened and {refused} that were not");
     assert!(cases() < 100 || opened > cases() / 3 && refused > 0, "{opened} and {refused}");
 }
+
+/// The deletion of a file with a wrong row is an error for its last user, and for no other.
+#[test]
+fn deleted_file_with_a_wrong_row_disturbs_no_other() {
+    let made = Made::new();
+    let bad = made.open().unwrap().resolve(b"f").unwrap();
+    made.change(|rows| rows.put(key::extent(bad, 0), vec![0xFF; 40]));
+    let fs = made.open().unwrap();
+    let [good, other] = [&b"d/f"[..], b"d/e/f"].map(|path| fs.resolve(path).unwrap());
+    let handles = [bad, good, other].map(|ino| fs.open_file(ino).unwrap());
+    for (parent, name) in [(&b""[..], b"f"), (b"d", b"f"), (b"d/e", b"f")] {
+        fs.unlink(&waiter(), fs.resolve(parent).unwrap(), name).unwrap();
+    }
+    let [of_bad, of_good, of_other] = handles;
+    assert!(matches!(of_bad.close(&waiter()), Err(FsError::Row(_))));
+    of_good.close(&waiter()).unwrap();
+    let new = fs.create(&waiter(), ROOT, b"g", &NewFile::new(FileKind::File, 0o644)).unwrap();
+    let of_new = fs.open_file(new).unwrap();
+    fs.unlink(&waiter(), ROOT, b"g").unwrap();
+    of_new.close(&waiter()).unwrap();
+    of_other.close(&waiter()).unwrap();
+    fs.sync(&waiter()).unwrap();
+    let is_gone = |ino| matches!(fs.attributes(ino), Err(FsError::NotFound));
+    assert!(!is_gone(bad) && [good, other, new].into_iter().all(is_gone));
+}
