@@ -18,7 +18,6 @@ use super::error::FsError;
 use super::files::FileCounter;
 use super::gc::Collection;
 use super::known::KnownFiles;
-use super::logged_tails::TailBlocks;
 use super::map::{self, Tails};
 use super::node::Nodes;
 use super::readers::Readers;
@@ -149,8 +148,6 @@ pub(super) struct Shared {
     pub(super) keeps_data: bool,
     /// Rows, for threads without the core's lock.
     pub(super) reader: Reader,
-    /// Blocks whose data is read from their rows, because it cannot be written to zones.
-    pub(super) tails_to_look_at: OnceLock<TailBlocks>,
     /// Files in memory, for threads that only look at them.
     pub(super) nodes: Arc<Nodes>,
     pub(super) readers: Arc<Readers>,

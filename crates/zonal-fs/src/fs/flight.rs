@@ -543,13 +543,14 @@ impl Core {
 
     /// Records lost data, to be reported by the next sync of the file.
     pub(super) fn lose(&mut self, carried: &Carried, why: Lost) {
+        let mut lost = smallvec::SmallVec::new();
         if let Some(mut node) = self.nodes.here(carried.ino) {
-            node.dirty.end(&(carried.block..carried.end()), carried.number);
+            lost = node.dirty.end(&(carried.block..carried.end()), carried.number);
             node.in_flight.end(carried.number);
             node.lose(why);
             self.lost.get_or_insert((carried.ino, why));
         }
-        self.keep_logged_tail(carried.ino, &(carried.block..carried.end()), why);
+        self.keep_logged_tail(carried.ino, &lost, why);
         self.room.wake_all(|what| what == WaitsFor::File(carried.ino));
         self.at_rest(carried.ino);
     }

@@ -18,8 +18,8 @@
 //!   the data for the next opening.
 //!
 //! # After a crash
-//! An opening writes the blocks that it finds in rows like any other data. An inspection, which
-//! changes nothing, reads them from the rows.
+//! An opening writes the blocks that it finds in rows like any other data. While changes are
+//! refused, as in an inspection, reads and seeks find these blocks in the rows.
 
 use super::core::{Core, Shared};
 use super::credit::CallRoom;
@@ -70,33 +70,39 @@ impl Core {
     pub(super) fn log_tail(&mut self, ino: u64) -> Result<bool, FsError> {
         let backend = self.rows.backend();
         if backend.log().is_none() {
-            // Data belongs on the drive, which takes no rows.
+            // The rows are in memory.
             return Ok(false);
         }
         let room = backend.row_room() as u64;
-        let (blocks, end, rows) = {
-            let Some(node) = self.nodes.here(ino) else { return Ok(false) };
-            let WriteBuffer::Here(tail) = &node.write_buffer else { return Ok(false) };
-            let blocks = tail.unlogged();
-            let count = blocks.end - blocks.start;
-            let is_alone = node.in_flight.is_empty() && node.cut.is_none() && node.failure.is_none();
-            // The rest of the room is for the other changes of the commit.
-            let is_short = count <= BLOCKS_MAX && room >= (count + 1) * 2 * BLOCK;
-            if !is_alone || !is_short || tail.buf.is_empty() {
+        let (end, rows) = {
+            let Some(mut guard) = self.nodes.here(ino) else { return Ok(false) };
+            let node = &mut *guard;
+            // Only a unit has the announced path.
+            let needs_unit = node.cut.is_some() || node.failure.is_some() || node.announced.is_some();
+            if needs_unit || !node.in_flight.is_empty() {
                 return Ok(false);
             }
+            let WriteBuffer::Here(tail) = &mut node.write_buffer else { return Ok(false) };
+            let blocks = tail.unlogged();
+            let count = blocks.end - blocks.start;
+            // The rest of the room is for the other changes of the commit.
+            let is_short = count <= BLOCKS_MAX && room >= (count + 1) * 2 * BLOCK;
+            if !is_short || tail.buf.is_empty() {
+                return Ok(false);
+            }
+            if blocks.is_empty() && !node.is_ahead_of_row && node.attributes.size >= tail.end {
+                return Ok(true);
+            }
             let rows: Vec<_> = blocks.clone().map(|block| (block, trimmed(tail.bytes_of(block)))).collect();
-            (blocks, tail.end, rows)
+            let end = tail.end;
+            // Under the same lock, since a writer may add to the tail without the core.
+            tail.note_logged();
+            node.note_logged(blocks);
+            (end, rows)
         };
         self.update(ino, |file| file.size = file.size.max(end))?;
         for (block, bytes) in rows {
             self.rows.put(key::tail(ino, block), bytes);
-        }
-        if let Some(mut node) = self.nodes.here(ino) {
-            node.note_logged(blocks);
-            if let WriteBuffer::Here(tail) = &mut node.write_buffer {
-                tail.note_logged();
-            }
         }
         Ok(true)
     }
@@ -110,8 +116,9 @@ impl Core {
     }
 
     /// Refuses changes if some of the lost blocks of a file are in rows, to keep the rows.
-    pub(super) fn keep_logged_tail(&mut self, ino: u64, lost: &Range<u64>, why: Lost) {
-        let has_rows = |node: NodeGuard<'_>| node.logged.iter().any(|block| lost.contains(block));
+    pub(super) fn keep_logged_tail(&mut self, ino: u64, lost: &[Range<u64>], why: Lost) {
+        let is_lost = |block: &u64| lost.iter().any(|range| range.contains(block));
+        let has_rows = |node: NodeGuard<'_>| node.attributes.links > 0 && node.logged.iter().any(is_lost);
         if self.nodes.here(ino).is_some_and(has_rows) {
             let kept = "it is kept in the metadata, and the next opening writes it";
             self.make_read_only_because(format!(
@@ -138,17 +145,18 @@ impl Shared {
         if is_logged { Ok(()) } else { self.sync_tail(waiter, ino) }
     }
 
-    /// Writes the blocks that are in rows, of files that were in use at a power cut. If no zone has
-    /// room for them, the file system becomes read-only, and reads take them from the rows.
+    /// Writes the blocks that are in rows, of files that were in use at a power cut. If that fails,
+    /// the file system is read-only.
     pub(super) fn restore_tails(&self, waiter: &dyn Wait) -> Result<(), FsError> {
-        let tails = self.tail_blocks()?;
-        match self.write_tails(waiter, tails.clone()) {
+        let (from, end) = key::tails();
+        match self.write_tails(waiter, self.tails_between(&from, &end)?) {
             Err(FsError::NoSpace) => {
-                self.tails_to_look_at.get_or_init(|| tails);
                 let why = "no zone has room for the data of the last syncs, which is still in the metadata";
                 self.lock().make_read_only_because(why.into());
                 Ok(())
             }
+            // A unit could be written nowhere.
+            Err(FsError::ReadOnly(_)) => Ok(()),
             other => other,
         }
     }
@@ -169,15 +177,18 @@ impl Shared {
                 Err(error) => return Err(error),
             };
             data.truncate(size.saturating_sub(first * BLOCK) as usize);
+            let kept = first..first + (data.len() as u64).div_ceil(BLOCK);
             self.admit(waiter, Touched::Changed)?;
-            if data.is_empty() {
+            let _held = if kept.is_empty() { None } else { Some(self.hold(waiter, ino)?) };
+            {
                 let mut core = self.lock();
-                (first..end).for_each(|block| core.rows.delete(key::tail(ino, block)));
-                continue;
+                (kept.end..end).for_each(|block| core.rows.delete(key::tail(ino, block)));
+                if let Some(mut node) = core.nodes.here(ino) {
+                    node.note_logged(kept.clone());
+                }
             }
-            let _held = self.hold(waiter, ino)?;
-            if let Some(mut node) = self.lock().nodes.here(ino) {
-                node.note_logged(first..end);
+            if kept.is_empty() {
+                continue;
             }
             let (payload, mut room) = (Payload::Bytes(&data), CallRoom::new(self));
             let written = self.put(waiter, ino, first * BLOCK, payload, Touched::Changed, &mut room)?;
@@ -188,28 +199,51 @@ impl Shared {
         Ok(())
     }
 
-    /// Returns the blocks that are in rows.
-    pub(super) fn tail_blocks(&self) -> Result<TailBlocks, FsError> {
-        let (from, end) = key::tails();
+    /// Returns the blocks in rows between these keys.
+    fn tails_between(&self, from: &[u8], end: &[u8]) -> Result<TailBlocks, FsError> {
         let mut blocks = TailBlocks::new();
-        self.reader.scan(&from, &end, |key, value| {
+        self.reader.scan(from, end, |key, value| {
             blocks.insert(key::extent_parts(key), value.to_vec());
             ControlFlow::Continue(())
         })?;
         Ok(blocks)
     }
 
-    /// Replaces what was read from `offset` of a file by the blocks that are only in rows.
-    pub(super) fn show_tails(&self, ino: u64, offset: u64, into: &mut [u8]) {
-        let Some(tails) = self.tails_to_look_at.get() else { return };
+    /// Returns the blocks of a file in `range` whose newest data is in rows and cannot be written to
+    /// zones, because changes are refused.
+    pub(super) fn kept_tails(&self, ino: u64, range: &Range<u64>) -> Result<TailBlocks, FsError> {
+        match self.nodes.take_changes() {
+            true => Ok(TailBlocks::new()),
+            false => self.tails_between(&key::tail(ino, range.start), &key::tail(ino, range.end)),
+        }
+    }
+
+    /// Replaces what was read from `offset` of a file by the blocks that are only in rows, or in a
+    /// write buffer that cannot be written any more.
+    pub(super) fn show_tails(&self, ino: u64, offset: u64, into: &mut [u8]) -> Result<(), FsError> {
+        if self.nodes.take_changes() {
+            return Ok(());
+        }
         let end = offset + into.len() as u64;
-        let range = (ino, offset / BLOCK)..(ino, end.div_ceil(BLOCK));
-        for ((_, block), bytes) in tails.range(range) {
-            let (begin, bytes) = (block * BLOCK, whole(bytes.clone()));
+        let range = offset / BLOCK..end.div_ceil(BLOCK);
+        let mut show = |block: u64, bytes: &[u8]| {
+            let begin = block * BLOCK;
             let (from, to) = (begin.max(offset), (begin + BLOCK).min(end));
             into[(from - offset) as usize..(to - offset) as usize]
                 .copy_from_slice(&bytes[(from - begin) as usize..(to - begin) as usize]);
+        };
+        for ((_, block), bytes) in self.kept_tails(ino, &range)? {
+            show(block, &whole(bytes));
         }
+        let Some(node) = self.nodes.for_read(ino) else { return Ok(()) };
+        if let WriteBuffer::Here(tail) = &node.write_buffer
+            && !tail.buf.is_empty()
+        {
+            let blocks = tail.range();
+            let blocks = blocks.start.max(range.start)..blocks.end.min(range.end);
+            blocks.for_each(|block| show(block, tail.bytes_of(block)));
+        }
+        Ok(())
     }
 }
 

@@ -119,8 +119,10 @@ impl FileSystem {
     ) -> Result<FileSystem, OpenError> {
         let shared = mount::open(volume, rows, superblock, options, has_data, waiter, Purpose::Use)?;
         let fs = FileSystem::attached(shared);
-        fs.0.destroy_orphans(Some(waiter))?;
         fs.0.restore_tails(waiter)?;
+        if fs.0.nodes.take_changes() {
+            fs.0.destroy_orphans(Some(waiter))?;
+        }
         Ok(fs)
     }
 

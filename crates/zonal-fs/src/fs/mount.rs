@@ -263,7 +263,6 @@ pub(super) fn open(
         syncs: AtomicU32::default(),
         keeps_data,
         reader,
-        tails_to_look_at: OnceLock::new(),
         nodes,
         readers,
         names,
@@ -274,9 +273,6 @@ pub(super) fn open(
     };
     // Not shared with other threads yet.
     shared.core.get_mut().rows.publish();
-    if purpose == Purpose::Look {
-        shared.tails_to_look_at = shared.tail_blocks()?.into();
-    }
     Ok(shared)
 }
 

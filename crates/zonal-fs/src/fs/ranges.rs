@@ -11,6 +11,7 @@
 
 use super::core::Shared;
 use super::error::FsError;
+use super::logged_tails::TailBlocks;
 use super::map::{self, Mapped};
 use super::node::Nodes;
 use super::read::Target;
@@ -93,8 +94,18 @@ impl PendingBlocks {
             WriteBuffer::Here(tail) => pending.push(tail.range()),
             WriteBuffer::Taken(range, _) => pending.push(range.clone()),
         }
-        pending.sort_unstable_by_key(|range| (range.start, range.end));
-        PendingBlocks(pending)
+        PendingBlocks(pending).sorted()
+    }
+
+    fn sorted(mut self) -> PendingBlocks {
+        self.0.sort_unstable_by_key(|range| (range.start, range.end));
+        self
+    }
+
+    /// Adds blocks that are only in rows.
+    fn with(mut self, tails: &TailBlocks) -> PendingBlocks {
+        self.0.extend(tails.keys().map(|(_, block)| *block..block + 1));
+        self.sorted()
     }
 }
 
@@ -127,7 +138,9 @@ fn walk(
 impl Shared {
     /// Number of blocks of a file that are in memory or in flight.
     pub(super) fn waiting_blocks(&self, ino: u64) -> u64 {
-        PendingBlocks::of(&self.nodes, ino).count()
+        let pending = PendingBlocks::of(&self.nodes, ino);
+        // A row that cannot be read is an error for reads.
+        self.kept_tails(ino, &(0..u64::MAX)).map_or(0, |tails| pending.with(&tails).count())
     }
 
     /// Returns the first byte of this kind at or after `offset`.
@@ -141,6 +154,7 @@ impl Shared {
         if offset >= size {
             return Err(FsError::NothingThere);
         }
+        let pending = pending.with(&self.kept_tails(ino, &(0..u64::MAX))?);
         let block = offset / BLOCK;
         let found = match what {
             Seek::Data => self.next_data(ino, block, &pending)?,

@@ -7,6 +7,7 @@ use super::map::{self, Mapped};
 use super::ranges::check_kind;
 use super::readers::Quick;
 use super::write::CoreAndFile;
+use super::write_buffer::WriteBuffer;
 use crate::BLOCK_BYTES;
 use crate::space::zone::{Pin, ZoneState};
 use crate::waiter::Wait;
@@ -93,12 +94,13 @@ impl Shared {
         if let Some(into) = &mut into {
             clear_holes(pinned.shown(self), offset, into);
         }
-        let result = fetch_all(self.source(), waiter, &pinned.spans, offset, into.as_deref_mut());
-        match (&result, into) {
-            // Some bytes may be wrong, or left in a buffer by an earlier read.
-            (Err(_), Some(into)) => into.fill(0),
-            (Ok(()), Some(into)) => self.show_tails(ino, offset, into),
-            (_, None) => {}
+        let mut result = fetch_all(self.source(), waiter, &pinned.spans, offset, into.as_deref_mut());
+        if let Some(into) = into {
+            result = result.and_then(|()| self.show_tails(ino, offset, into));
+            if result.is_err() {
+                // Some bytes may be wrong, or left in a buffer by an earlier read.
+                into.fill(0);
+            }
         }
         self.unpin_spans(waiter, &pinned, &result)?;
         result.map(|()| length)
@@ -114,7 +116,7 @@ impl Shared {
         length: u64,
         show: impl FnOnce(&[&[u8]]) -> R,
     ) -> Result<R, FsError> {
-        if self.tails_to_look_at.get().is_some_and(|tails| !tails.is_empty()) {
+        if self.has_kept_tails(ino, &(offset / BLOCK..offset.saturating_add(length).div_ceil(BLOCK)))? {
             let left = self.attributes(ino)?.size.saturating_sub(offset);
             let mut bytes = vec![0; length.min(left) as usize];
             let read = self.read(waiter, ino, offset, Target::Bytes(&mut bytes))?;
@@ -230,7 +232,8 @@ impl Shared {
                     _ => Ok(true),
                 }
             })?;
-            if found == Unmapped::Nothing {
+            let is_kept = || !self.nodes.take_changes() && self.has_tail(ino);
+            if found == Unmapped::Nothing || found == Unmapped::Buffered && is_kept() {
                 return Ok(CoreAndFile::new(core, held));
             }
             drop(core);
@@ -242,6 +245,17 @@ impl Shared {
                 self.send_tail(waiter, ino)?;
             }
         }
+    }
+
+    /// True if blocks of a file are only in rows, or in a write buffer that cannot be written.
+    fn has_kept_tails(&self, ino: u64, blocks: &Range<u64>) -> Result<bool, FsError> {
+        let is_kept = || Ok(self.has_tail(ino) || !self.kept_tails(ino, blocks)?.is_empty());
+        if self.nodes.take_changes() { Ok(false) } else { is_kept() }
+    }
+
+    /// True if a file has a tail that no thread has taken.
+    fn has_tail(&self, ino: u64) -> bool {
+        self.nodes.here(ino).is_some_and(|node| matches!(node.write_buffer, WriteBuffer::Here(_)))
     }
 
     /// Reads a block of a held file as it is.

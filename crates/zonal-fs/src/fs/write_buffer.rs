@@ -543,7 +543,7 @@ impl Shared {
                 node.lose(Lost::NoZone);
                 core.lost.get_or_insert((ino, Lost::NoZone));
             }
-            core.keep_logged_tail(ino, &left, Lost::NoZone);
+            core.keep_logged_tail(ino, &[left], Lost::NoZone);
         }
         core.tail_is_gone(ino);
         core.notify_room(self);

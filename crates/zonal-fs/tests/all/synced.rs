@@ -13,7 +13,7 @@ use zonal_fs::format::{FileKind, Header};
 use zonal_fs::fsck::{Finding, Options, check};
 use zonal_fs::make::{Access, MakeOptions, look, make, open, open_rows, superblock};
 use zonal_fs::waiter::polling;
-use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT};
+use zonal_fs::{FileSystem, FsError, MountOptions, NewFile, OpenFile, Payload, ROOT, Seek};
 use zonal_io::badblocks::BadRange;
 use zonal_io::clock::Clock;
 use zonal_io::device::{Command, Context, Device, DeviceInfo, Landing, Submitted, Wrapper};
@@ -290,6 +290,18 @@ impl ModelFile {
     }
 }
 
+/// Checks that no byte is in a hole.
+fn check_holes(fs: &FileSystem, ino: u64, bytes: &[u8]) {
+    let mut hole = 0;
+    while let Ok(end) = fs.seek(ino, hole, Seek::Data).or(Ok::<_, FsError>(bytes.len() as u64)) {
+        assert!(bytes[hole as usize..end as usize].iter().all(|byte| *byte == 0), "{hole} to {end}");
+        if end == bytes.len() as u64 {
+            return;
+        }
+        hole = fs.seek(ino, end, Seek::Hole).unwrap();
+    }
+}
+
 #[test]
 fn synced_files_are_whole_after_any_changes_and_a_crash() {
     for seed in 0..cases_of(500, 12) {
@@ -317,6 +329,7 @@ fn synced_files_are_whole_after_any_changes_and_a_crash() {
                     for (name, bytes, _) in names.iter().filter(|file| file.2) {
                         let ino = looked.lookup(ROOT, name).unwrap();
                         assert!(read_all(&looked, ino).unwrap() == *bytes, "inspection, seed {seed}");
+                        check_holes(&looked, ino, bytes);
                     }
                     drop(looked);
                     fs = mount(&drive);
@@ -355,11 +368,33 @@ fn synced_data_that_no_zone_takes_is_there_at_the_next_opening() {
     let closed = file.close(&waiter()).and_then(|()| fs.sync(&waiter()));
     let refused = fs.create(&waiter(), ROOT, b"g", &NewFile::new(FileKind::File, 0o644)).unwrap_err();
     assert!(closed.is_err() && refused.to_string().contains("next opening"), "{closed:?}: {refused}");
+    assert!(read_all(&fs, ino).unwrap() == data);
+    check_holes(&fs, ino, &data);
     drive.fails_units.store(false, Ordering::Relaxed);
     crash(&drive, fs, ());
     let fs = mount(&drive);
     assert!(read_all(&fs, ino).unwrap() == data);
     fs.check();
+}
+
+#[test]
+fn synced_data_in_a_write_buffer_is_read_once_changes_are_refused() {
+    let (_drive, fs, file) = file_system(4);
+    let data = bytes(8, 5000);
+    append(&fs, file.ino(), 0..3000, &data);
+    fs.write(&waiter(), file.ino(), 3000, Payload::Bytes(&data[3000..])).unwrap();
+    fs.forbid_changes("a test");
+    assert!(read_all(&fs, file.ino()).unwrap() == data);
+}
+
+#[test]
+fn sync_without_changes_costs_nothing() {
+    let (drive, fs, file) = file_system(0);
+    append(&fs, file.ino(), 0..5000, &bytes(9, 5000));
+    let counts = || (drive.flushes.load(Ordering::Relaxed), drive.sectors.load(Ordering::Relaxed));
+    let before = counts();
+    (0..10).for_each(|_| fs.fsync(&waiter(), file.ino()).unwrap());
+    assert_eq!(counts(), before);
 }
 
 /// Fills a drive, syncs a file while the room of its tail is all that is left, and crashes. Returns
