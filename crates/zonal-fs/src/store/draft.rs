@@ -88,13 +88,13 @@ pub(crate) struct Draft {
     pub(super) totals: Totals,
 }
 
-/// What all changes since the rows were opened come to.
+/// Sums of all changes since the rows were opened.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Totals {
     pub(super) tally: Tally,
     /// Files that were made, less those that were destroyed.
     pub(crate) files: i64,
-    /// How often that has changed.
+    /// Number of times that this has changed.
     pub(crate) changes_of_files: u64,
 }
 
@@ -116,7 +116,7 @@ impl Draft {
         self.set(key, value, false);
     }
 
-    /// The same of a row that is not there, as the caller has found out: if it goes before the next commit, nothing is left of it.
+    /// Like `put`, for a row that does not exist: if it is deleted before the next commit, no trace is left of it.
     pub(crate) fn put_new(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.set(key, value, true);
     }

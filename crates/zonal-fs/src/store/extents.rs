@@ -40,7 +40,7 @@ struct OfFile {
 }
 
 impl OfFile {
-    /// Whether the extent is one more.
+    /// True if the extent is one more.
     fn insert(&mut self, block: u64, extent: Extent) -> bool {
         let before = self.extents.insert(block, extent);
         self.blocks += u64::from(extent.blocks);
@@ -48,7 +48,7 @@ impl OfFile {
         before.is_none()
     }
 
-    /// Whether there was one.
+    /// True if there was one.
     fn remove(&mut self, block: u64) -> bool {
         let before = self.extents.remove(&block);
         self.blocks -= before.map_or(0, |before| u64::from(before.blocks));
@@ -56,7 +56,7 @@ impl OfFile {
     }
 }
 
-/// See the module.
+/// Extents in memory.
 pub(super) struct KeptExtents {
     parts: Box<[CachePadded<Part>]>,
     /// Extents in all parts: each is counted with the lock of its part.
@@ -120,7 +120,7 @@ impl KeptExtents {
         None
     }
 
-    /// Whether the extents of all `blocks` that a file has are kept.
+    /// True if the extents of all `blocks` that a file has are kept.
     pub(super) fn has_all(&self, file: u64, blocks: u64) -> bool {
         self.part(file).lock().get(&file).is_some_and(|kept| kept.blocks >= blocks)
     }

@@ -1,4 +1,4 @@
-//! How full the place of the rows is, with what is not in it yet.
+//! Fill of the storage of the rows, with the changes that are not in it yet.
 //!
 //! A commit that runs out of space fails, so an operation that adds rows checks here first. The place knows how many
 //! pages its tables take. Changes that are in no table yet count with all their bytes, deletions too, because a deletion takes room
@@ -44,7 +44,7 @@ const NOTHING_BYTES: u64 = 512;
 /// Changes that may wait for a commit on the smallest place.
 const CHANGES_MIN: u64 = 24;
 
-/// What a commit has seen of the place.
+/// State of the storage after a commit.
 #[must_use = "it is what settles the rows"]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Committed {
@@ -85,7 +85,7 @@ impl Tally {
     }
 }
 
-/// See the module.
+/// Fill of the storage, with all changes.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Gauge {
     room: Option<Room>,
@@ -112,7 +112,7 @@ impl Gauge {
         Gauge { room, ..Gauge::default() }
     }
 
-    /// The same, with all that has changed by now.
+    /// Returns a gauge with all changes so far.
     pub(super) fn with(self, tally: Tally) -> Gauge {
         Gauge { tally, ..self }
     }
@@ -126,7 +126,7 @@ impl Gauge {
         }
     }
 
-    /// How full the place is; `None` if it has no bounds.
+    /// Returns the fill, or `None` if the storage has no bounds.
     pub fn fill(&self) -> Option<Fill> {
         let Room { pages, limit, .. } = self.room?;
         let waiting = self.tally.changed - self.settled.changed;

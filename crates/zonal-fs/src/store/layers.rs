@@ -65,7 +65,7 @@ impl Weighter<Vec<u8>, Option<Arc<[u8]>>> for Bytes {
     }
 }
 
-/// See the module.
+/// Layers of rows, shared with readers.
 pub(super) struct Layers {
     place: Arc<Place>,
     /// Readers are many, on all processors.
@@ -84,7 +84,7 @@ struct Part {
     top: Layer,
 }
 
-/// What has been published: counted with the lock of a part.
+/// Sums of all published changes, counted with the lock of a part.
 #[derive(Default)]
 struct Counts {
     totals: Totals,
@@ -351,7 +351,7 @@ impl Layers {
         counts.changes + counts.logged
     }
 
-    /// What all changes come to that have been published.
+    /// Sums of all published changes.
     pub(super) fn totals(&self) -> Totals {
         self.counts().totals
     }
@@ -587,7 +587,7 @@ pub(crate) trait View {
 pub(crate) struct Reader(pub(super) Arc<Layers>);
 
 impl Reader {
-    /// Where the rows are kept.
+    /// Storage of the rows.
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
         self.0.place.backend()
     }
@@ -597,7 +597,7 @@ impl Reader {
         self.0.publish(draft);
     }
 
-    /// What all changes come to that have been published.
+    /// Sums of all published changes.
     pub(crate) fn totals(&self) -> Totals {
         self.0.totals()
     }
@@ -608,7 +608,7 @@ impl Reader {
         self.0.extents.version(file)
     }
 
-    /// Whether the extents of all `blocks` that a file has are in memory.
+    /// True if the extents of all `blocks` that a file has are in memory.
     pub(crate) fn has_all_extents(&self, file: u64, blocks: u64) -> bool {
         self.0.extents.has_all(file, blocks)
     }

@@ -1,4 +1,4 @@
-//! Which locks of the file system a thread has: so that reads of the drive under them can be counted, and their order be checked.
+//! Locks of the file system that a thread has. Counts reads of the drive under them, and checks their order.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -57,7 +57,7 @@ impl Locked {
         Locked(rank, PhantomData)
     }
 
-    /// Whether the calling thread has a lock under which it reads no row from the drive.
+    /// True if the calling thread has a lock under which it reads no row from the drive.
     pub(crate) fn is_held() -> bool {
         HELD.get() & (one(LAST_WITHOUT_READS) * 0x10 - 1) != 0
     }
@@ -76,7 +76,7 @@ const fn one(rank: Rank) -> u64 {
     1 << (4 * rank as u64)
 }
 
-/// Whether a lock of this rank is noted: always where reads under it are counted, and for the order only where that is checked.
+/// True if a lock of this rank is noted: always where reads under it are counted, and for the order only where that is checked.
 fn is_noted(rank: Rank) -> bool {
     cfg!(debug_assertions) || rank <= LAST_WITHOUT_READS
 }
@@ -101,7 +101,7 @@ impl<G> InOrder<G> {
         InOrder { guard: part(guard), _locked }
     }
 
-    /// The same, if there is one.
+    /// Like `map`, or `None` if `part` returns that.
     pub(crate) fn filter_map<H>(self, part: impl FnOnce(G) -> Option<H>) -> Option<InOrder<H>> {
         let InOrder { guard, _locked } = self;
         part(guard).map(|guard| InOrder { guard, _locked })

@@ -30,7 +30,7 @@ impl Drop for Pages {
     }
 }
 
-/// See the module.
+/// Numbers of the pages in use.
 #[derive(Default, Debug)]
 pub(super) struct Space {
     /// Ranges in use: first page and end.

@@ -83,7 +83,7 @@ pub struct Sealed {
     sealed: SealedLayers,
     /// Its number.
     pub number: u64,
-    /// Whether all tables are to be merged.
+    /// True if all tables are to be merged.
     squeezes: bool,
 }
 
@@ -128,7 +128,7 @@ impl Rows {
         Rows::of(tables)
     }
 
-    /// Where the rows are kept.
+    /// Storage of the rows.
     pub(crate) fn backend(&self) -> &Arc<dyn Backend> {
         self.layers.place().backend()
     }
@@ -184,7 +184,7 @@ impl Rows {
         self.draft.put(key, value);
     }
 
-    /// The same of a row that is not there, as the caller has found out: if it goes before the next commit, nothing is left of it.
+    /// Like `put`, for a row that does not exist: if it is deleted before the next commit, no trace is left of it.
     pub fn put_new(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.draft.put_new(key, value);
     }
@@ -267,7 +267,7 @@ impl Rows {
         self.look_at_room();
     }
 
-    /// Whether there is room for more.
+    /// True if there is room for more.
     pub fn gauge(&self) -> Gauge {
         self.gauge.with(self.tally())
     }

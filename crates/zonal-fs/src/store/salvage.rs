@@ -35,7 +35,7 @@ impl Gap {
         Gap { kind, from, before, index: None }
     }
 
-    /// Whether a row with this key may be among them.
+    /// True if a row with this key may be among them.
     pub fn may_hold(&self, key: &[u8]) -> bool {
         key.first() == Some(&self.kind)
             && self.from.as_deref().is_none_or(|from| from <= key)

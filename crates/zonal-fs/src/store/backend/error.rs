@@ -1,4 +1,4 @@
-//! What can go wrong where the rows are kept, with its place.
+//! Errors of the storage of rows, with their place.
 
 use std::fmt;
 use std::io;
@@ -39,7 +39,7 @@ impl SegmentId {
         if self.0 & PIECE == 0 { Some(ZoneIndex(self.0)) } else { None }
     }
 
-    /// Which piece it is.
+    /// Number of the piece.
     pub const fn piece(self) -> u32 {
         self.0 & !(PIECE | OF_FILE)
     }
@@ -87,7 +87,7 @@ pub enum Stop {
     },
 }
 
-/// What is wrong with bytes.
+/// Damage of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Damage {
@@ -222,7 +222,7 @@ pub enum BackendError {
 }
 
 impl BackendError {
-    /// Whether bytes are not there any more, as far as the drive can tell; other answers may be different the next time.
+    /// True if bytes are not there any more, as far as the drive can tell; other answers may be different the next time.
     pub(crate) fn is_lost(&self) -> bool {
         match self {
             BackendError::Damaged { .. } => true,

@@ -1,4 +1,4 @@
-//! Bytes in memory: for drives that are simulated, whose metadata costs no drive time, and for tests.
+//! Bytes in memory, for simulated drives, whose metadata costs no drive time, and for tests.
 //!
 //! Small commits are rows in memory, as in a log: the file system does as much of its own as on a drive.
 //!
@@ -21,7 +21,7 @@ const CHUNK: usize = PAGE;
 /// Bytes of rows that are kept beside the pages.
 const ROWS_MAX: usize = 4 << 20;
 
-/// See the module.
+/// Bytes in memory, shared by its clones.
 #[derive(Clone, Default)]
 pub struct Memory(Arc<RwLock<Bytes>>);
 

@@ -33,7 +33,7 @@ pub type PageBytes = [u8; PAGE];
 /// Pages by number.
 pub type Pages = BTreeMap<u64, Arc<PageBytes>>;
 
-/// What is to become durable together.
+/// Changes that become durable together.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     /// Length in bytes.
@@ -44,7 +44,7 @@ pub struct Snapshot {
     pub pages: Pages,
 }
 
-/// What keeps pages durably.
+/// Durable storage of pages.
 pub trait Medium: Debug + Send + Sync + 'static {
     /// Fills `out` with stored pages from `first` on.
     ///
@@ -81,22 +81,22 @@ pub trait Medium: Debug + Send + Sync + 'static {
     /// The first one that is.
     fn check(&self) -> Result<(), BackendError>;
 
-    /// Whether `page` takes room already.
+    /// True if `page` takes room already.
     fn has(&self, page: u64) -> bool;
 
-    /// Whether there will be room for `waiting` pages, of which `fresh` take none yet.
+    /// Checks that there will be room for `waiting` pages, of which `fresh` take none yet.
     ///
     /// # Errors
     /// [`BackendError::Full`].
     fn admit(&self, waiting: u64, fresh: u64) -> Result<(), BackendError>;
 
-    /// Whether the file may have `pages` pages.
+    /// Checks that the file may have `pages` pages.
     ///
     /// # Errors
     /// [`BackendError::Full`].
     fn admit_len(&self, pages: u64) -> Result<(), BackendError>;
 
-    /// Takes more room, if there is any; whether there was.
+    /// Takes more room. Returns false if there is none.
     ///
     /// # Errors
     /// The drive's.
@@ -130,14 +130,14 @@ struct PagedState {
     fresh: u64,
     /// Length when it was last made durable.
     durable_len: u64,
-    /// What the medium stores now.
+    /// Snapshot that the medium is storing.
     storing: Option<Arc<Snapshot>>,
     /// Snapshots whose store has ended so far.
     ended: u64,
     has_failed: bool,
 }
 
-/// Where the bytes of a page are.
+/// Place of a page's bytes.
 enum Found {
     Here(Arc<PageBytes>),
     Zeroes,
@@ -404,7 +404,7 @@ impl<M: Medium> Paged<M> {
     }
 }
 
-/// Whether `piece` can be loaded along with `run`.
+/// True if `piece` can be loaded along with `run`.
 fn continues(run: &[PagePart], piece: &PagePart) -> bool {
     piece.is_whole() && run.last().is_some_and(|last| last.is_whole() && last.page + 1 == piece.page)
 }

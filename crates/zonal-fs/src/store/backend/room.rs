@@ -57,7 +57,7 @@ pub trait Backend: Debug + Send + Sync + 'static {
         Ok(())
     }
 
-    /// How full the place is; `None` if nothing bounds it.
+    /// Returns the fill, or `None` if nothing bounds it.
     fn room(&self) -> Option<Room> {
         None
     }

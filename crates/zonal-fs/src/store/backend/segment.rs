@@ -99,7 +99,7 @@ impl Segments {
         Segments { disk, file, piece_blocks, zone_blocks }
     }
 
-    /// Whether they lie in a file beside the drive.
+    /// True if they lie in a file beside the drive.
     pub(super) fn is_file(&self) -> bool {
         self.file.is_some()
     }
@@ -201,7 +201,7 @@ impl Segments {
         segment.as_zone().map_or(Ok(()), |zone| self.disk.manage(Op::ZoneFinish, zone))
     }
 
-    /// Whether the last block of a zone ends where the zone ends, so that a zone that is written to its end is full.
+    /// True if the last block of a zone ends where the zone ends, so that a zone that is written to its end is full.
     pub(super) fn zones_end_with_a_block(&self) -> bool {
         self.disk.drive().volume().info().geometry.zone_capacity().0.is_multiple_of(u64::from(BLOCK_SECTORS))
     }

@@ -19,7 +19,7 @@ const OF_DISK: u32 = 32;
 /// Pages of a window on other drives.
 const OF_FLASH: u32 = 8;
 
-/// See the module.
+/// Pages that were read ahead.
 pub(super) struct Ahead {
     /// Pages of a window.
     pages: u32,
@@ -64,7 +64,7 @@ impl Ahead {
         self.windows.clear();
     }
 
-    /// What is kept of the window of a page is not what is there now.
+    /// Drops the window of a page that has changed.
     pub(super) fn forget(&self, at: SegmentPlace) {
         self.windows.remove(&(at.segment, at.block / self.pages));
     }

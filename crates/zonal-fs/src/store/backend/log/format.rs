@@ -268,7 +268,7 @@ impl Head {
         raw.as_bytes().to_vec()
     }
 
-    /// Whether `block` is a head in the file beside the drive of the file system `uuid`, wherever in that file.
+    /// True if `block` is a head in the file beside the drive of the file system `uuid`, wherever in that file.
     pub(super) fn is_in_file_of(block: &[u8], uuid: &Uuid) -> bool {
         let Ok((raw, _)) = Raw::ref_from_prefix(block) else { return false };
         let segment = SegmentId(raw.segment.get());

@@ -54,7 +54,7 @@ impl ZoneSource for EmptyZones {
     }
 }
 
-/// Whether there is a zone that a store, or a home of the superblock, can have.
+/// True if there is a zone that a store, or a home of the superblock, can have.
 pub(crate) fn has_empty_zone(drive: &Drive, waiter: &dyn Wait, anchor: &Anchor) -> bool {
     let taken: Vec<ZoneIndex> = anchor.zones.iter().chain(&anchor.homes).copied().collect();
     EmptyZones.take(drive, waiter, &taken, ZoneNeed::Last).is_some()
@@ -317,7 +317,7 @@ impl Log {
         Ok(())
     }
 
-    /// Whether the store grows by zones that a file system has to give it.
+    /// True if the store grows by zones that a file system has to give it.
     pub(crate) fn wants_zones(&self) -> bool {
         !self.is_read_only && matches!(self.next(&self.anchor()), Next::Zone)
     }

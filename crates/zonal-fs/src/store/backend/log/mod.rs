@@ -179,17 +179,17 @@ impl SegmentSlot {
         }
     }
 
-    /// Whether it was given back.
+    /// True if it was given back.
     fn is_gone(&self) -> bool {
         self.segment == SegmentId::NONE
     }
 
-    /// Whether it may take writes, now or after a reset.
+    /// True if it may take writes, now or after a reset.
     fn is_usable(&self) -> bool {
         !self.is_bad && !self.is_gone()
     }
 
-    /// Whether it has failed often.
+    /// True if it has failed often.
     fn is_suspect(&self) -> bool {
         self.failures >= FAILURES_MAX
     }
@@ -250,7 +250,7 @@ pub fn begun(block: &[u8], uuid: &Uuid, segment: SegmentId) -> Result<Begun, Dam
     }
 }
 
-/// Whether `block` is one of the log of the file system `uuid`, in its file beside the drive.
+/// True if `block` is one of the log of the file system `uuid`, in its file beside the drive.
 pub(super) fn is_in_file_of(block: &[u8], uuid: &Uuid) -> bool {
     format::Head::is_in_file_of(block, uuid)
 }

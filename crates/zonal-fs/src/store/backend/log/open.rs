@@ -250,7 +250,7 @@ impl<'a> Opening<'a> {
         unread.tried(|| self.head(spot, window))
     }
 
-    /// Whether bytes could be read, or are lost as the drive says.
+    /// True if bytes could be read, or are lost as the drive says.
     fn is_read(&self, place: SegmentPlace, bytes: &mut [u8]) -> Result<bool, BackendError> {
         Ok(self.unread.tried(|| self.segments.read(place, bytes))?.is_some())
     }
@@ -453,7 +453,7 @@ impl<'a> Opening<'a> {
         Ok(None)
     }
 
-    /// Whether all parts of `batch` are known; those that lie in segments before are looked up.
+    /// True if all parts of `batch` are known; those that lie in segments before are looked up.
     fn is_complete(&mut self, batch: u64) -> Result<bool, BackendError> {
         let first = |this: &Self| this.of_batch(batch).next().map(|(key, found)| (key.1, found.part.prior));
         while let Some((number @ 1.., prior)) = first(self) {
@@ -484,7 +484,7 @@ impl<'a> Opening<'a> {
         Ok(is_it && self.note(spot, head).is_some())
     }
 
-    /// Whether all pages of `batch` are what was written.
+    /// True if all pages of `batch` are what was written.
     fn is_whole(&self, batch: u64) -> Result<bool, BackendError> {
         for (_, found) in self.of_batch(batch) {
             let Found { spot, beginning, part } = found;
@@ -597,7 +597,7 @@ impl<'a> Opening<'a> {
         batches.map(|(_, found)| found.part.store_number).max().unwrap_or(0).max(base.begun.beginning)
     }
 
-    /// Whether more can be written to the segment: its own checkpoint is no good after a cut.
+    /// True if more can be written to the segment: its own checkpoint is no good after a cut.
     fn is_sound(&self, begun: &Begun) -> Result<bool, BackendError> {
         if begun.checkpoint.table_blocks.is_some() {
             return Ok(matches!(self.body(begun)?, Body::Complete(..)));

@@ -54,7 +54,7 @@ pub fn new_pages(segments: u32, blocks: u64) -> u64 {
     longest(usable(&vec![pages_of_segment(parts); segments as usize]))
 }
 
-/// Whether a table has room in a segment of `blocks`: half of it at most. In a smaller one, the segment begins without.
+/// True if a table has room in a segment of `blocks`: half of it at most. In a smaller one, the segment begins without.
 pub(super) fn fits_table(table: u64, blocks: u32) -> bool {
     table * 2 <= blocks.into()
 }
@@ -81,7 +81,7 @@ impl LogState {
         self.current.is_some_and(|current| current.slot == slot)
     }
 
-    /// Whether the segment `slot` can be begun.
+    /// True if the segment `slot` can be begun.
     pub(super) fn is_free(&self, slot: usize) -> bool {
         let segment = &self.slots[slot];
         segment.is_usable()
@@ -103,12 +103,12 @@ impl LogState {
         self.slots.iter().filter(|slot| slot.is_usable())
     }
 
-    /// Whether the log has two segments only, so that all pages move when the current one is full.
+    /// True if the log has two segments only, so that all pages move when the current one is full.
     pub(super) fn is_pair(&self) -> bool {
         self.usable_slots().count() <= 2
     }
 
-    /// Whether batches of `pages` have room in the current segment and all free ones but `spared`, the largest.
+    /// True if batches of `pages` have room in the current segment and all free ones but `spared`, the largest.
     pub(super) fn fits(&self, pages: u64, spared: usize) -> bool {
         let rows = self.rows.blocks();
         let parts = |slot: usize| self.blocks_for_parts(self.slots[slot].blocks).saturating_sub(rows);
@@ -174,7 +174,7 @@ impl LogState {
         fits && self.slots[slot].segment.as_zone().is_some()
     }
 
-    /// Whether there is little room, and emptying `victim` gives some.
+    /// True if there is little room, and emptying `victim` gives some.
     fn is_pressed(&self, victim: usize) -> bool {
         let few = if self.usable_slots().count() > SEGMENTS_NEW { 2 } else { 1 };
         let parts = self.blocks_for_parts(self.slots[victim].blocks);

@@ -18,7 +18,7 @@ pub(super) struct Spot {
     pub(super) block: u32,
 }
 
-/// Where a page is.
+/// Place of a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
     pub(super) spot: Spot,
@@ -36,7 +36,7 @@ struct Raw {
 
 const NOWHERE: Raw = Raw { block: U32::ZERO, sum: U32::ZERO };
 
-/// See the module.
+/// Places of all pages.
 pub(super) struct Table {
     stride: u32,
     chunks: Vec<Box<[Raw; CHUNK]>>,
@@ -66,7 +66,7 @@ impl Table {
         self.live.push(0);
     }
 
-    /// The same table where segment `n` has the number `slots[n]` among `count`.
+    /// Changes the numbers of segments: segment `n` gets the number `slots[n]` among `count`.
     pub(super) fn renumber(&mut self, slots: &[usize], count: usize) -> Result<(), Damage> {
         let stride = self.stride;
         u32::try_from(count)
@@ -123,7 +123,7 @@ impl Table {
         self.live[slot]
     }
 
-    /// Where `page` is.
+    /// Place of `page`.
     pub(super) fn get(&self, page: u64) -> Option<Entry> {
         let chunk = self.chunks.get((page / CHUNK as u64) as usize)?;
         let raw = chunk[(page % CHUNK as u64) as usize];
@@ -181,13 +181,13 @@ impl Table {
         there.take(max).filter_map(|(page, _)| Some((page, self.get(page)?))).collect()
     }
 
-    /// Where pages are.
+    /// Places of all pages.
     pub(super) fn spots(&self) -> impl Iterator<Item = Spot> {
         let all = self.chunks.iter().flat_map(|chunk| chunk.iter()).map(|raw| raw.block.get());
         all.filter(|block| *block != 0).map(|block| spot_of(block, self.stride))
     }
 
-    /// Whether the counts are what the entries say.
+    /// Checks that the counts are those of the entries.
     #[cfg(test)]
     pub(super) fn check(&self) {
         let again = Table::parse(&self.emit(), self.live.len(), self.stride).unwrap();

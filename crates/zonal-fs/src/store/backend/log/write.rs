@@ -435,7 +435,7 @@ fn writes<'a>(at: SegmentPlace, blocks: impl Iterator<Item = &'a [u8]>) -> Vec<S
     blocks.chunks(REQUEST_BLOCKS_MAX).enumerate().map(write).collect()
 }
 
-/// Whether the next segment would fail as well.
+/// True if the next segment would fail as well.
 fn is_final(error: &BackendError) -> bool {
     match error {
         BackendError::Request { error, .. } => {
@@ -523,7 +523,7 @@ impl LogState {
         self.begun = committed;
     }
 
-    /// Whether the next checkpoint has the table. It costs room in every segment: so a table that is large against a segment
+    /// True if the next checkpoint has the table. It costs room in every segment: so a table that is large against a segment
     /// is written again only after eight times as much. Until then opening needs the segments since the last one.
     fn is_table_due(&self, blocks: u32) -> bool {
         let table = u64::from(self.table.blocks()) + 1;
