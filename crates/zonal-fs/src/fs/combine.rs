@@ -238,8 +238,8 @@ impl Shared {
         }
         core.notify_room(self);
         match result {
-            // Reported by the sync of each file.
-            Err(FsError::NoSpace) => Ok(()),
+            // Reported by the sync of each file. A read continues without the data.
+            Err(FsError::NoSpace | FsError::ReadOnly(_)) => Ok(()),
             other => other,
         }
     }

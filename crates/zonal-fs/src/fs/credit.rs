@@ -46,7 +46,7 @@ impl Shared {
                 self.free_deleted(gone, Some(waiter))?;
                 continue;
             }
-            // A unit in flight frees what it overwrites.
+            // Units in flight free the blocks that they overwrite.
             if self.await_answer(waiter, answered)? {
                 continue;
             }

@@ -543,14 +543,17 @@ impl Core {
 
     /// Records lost data, to be reported by the next sync of the file.
     pub(super) fn lose(&mut self, carried: &Carried, why: Lost) {
-        let mut lost = smallvec::SmallVec::new();
+        let range = carried.block..carried.end();
+        let own = |node: NodeGuard<'_>| node.dirty.own(&range, carried.number);
+        let lost = self.nodes.here(carried.ino).map(own).unwrap_or_default();
+        // Before a reader without the core finds the blocks clean.
+        self.keep_logged_tail(carried.ino, &lost, why);
         if let Some(mut node) = self.nodes.here(carried.ino) {
-            lost = node.dirty.end(&(carried.block..carried.end()), carried.number);
+            node.dirty.end(&range, carried.number);
             node.in_flight.end(carried.number);
             node.lose(why);
             self.lost.get_or_insert((carried.ino, why));
         }
-        self.keep_logged_tail(carried.ino, &lost, why);
         self.room.wake_all(|what| what == WaitsFor::File(carried.ino));
         self.at_rest(carried.ino);
     }

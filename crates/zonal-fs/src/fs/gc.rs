@@ -270,7 +270,7 @@ impl Shared {
     fn continue_collection(&self, waiter: &dyn Wait, mut collection: Collection) -> Result<bool, FsError> {
         let victim = collection.victim;
         if self.is_offline(victim)? {
-            // What is still there is lost.
+            // The remaining pieces are lost.
             collection.pieces.clear();
         }
         let mut result = Ok(());

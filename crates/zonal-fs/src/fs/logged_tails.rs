@@ -65,6 +65,9 @@ impl Drop for OngoingSync<'_> {
 /// Data of blocks that are in rows, by file and block.
 pub(super) type TailBlocks = BTreeMap<(u64, u64), Vec<u8>>;
 
+/// Data of whole blocks of a file.
+pub(super) type KeptBlocks = BTreeMap<u64, Vec<u8>>;
+
 impl Core {
     /// Puts the tail of a file into rows. Returns false if the caller has to send it.
     pub(super) fn log_tail(&mut self, ino: u64) -> Result<bool, FsError> {
@@ -115,15 +118,20 @@ impl Core {
         gone.into_iter().for_each(|block| self.rows.delete(key::tail(ino, block)));
     }
 
-    /// Refuses changes if some of the lost blocks of a file are in rows, to keep the rows.
+    /// Refuses changes if some of the lost blocks of a file are in rows, to keep the rows. Those of
+    /// an unnamed file are deleted: no opening needs them.
     pub(super) fn keep_logged_tail(&mut self, ino: u64, lost: &[Range<u64>], why: Lost) {
         let is_lost = |block: &u64| lost.iter().any(|range| range.contains(block));
-        let has_rows = |node: NodeGuard<'_>| node.attributes.links > 0 && node.logged.iter().any(is_lost);
-        if self.nodes.here(ino).is_some_and(has_rows) {
-            let kept = "it is kept in the metadata, and the next opening writes it";
-            self.make_read_only_because(format!(
-                "synced data of file {ino} cannot be written: {why}; {kept}"
-            ));
+        let has_rows = |node: NodeGuard<'_>| (node.logged.iter().any(is_lost), node.attributes.links > 0);
+        match self.nodes.here(ino).map(has_rows) {
+            Some((true, true)) => {
+                let kept = "it is kept in the metadata, and the next opening writes it";
+                self.make_read_only_because(format!(
+                    "synced data of file {ino} cannot be written: {why}; {kept}"
+                ));
+            }
+            Some((true, false)) => lost.iter().for_each(|range| self.unlog(ino, range)),
+            _ => {}
         }
     }
 }
@@ -145,17 +153,45 @@ impl Shared {
         if is_logged { Ok(()) } else { self.sync_tail(waiter, ino) }
     }
 
-    /// Writes the blocks that are in rows, of files that were in use at a power cut. If that fails,
-    /// the file system is read-only.
-    pub(super) fn restore_tails(&self, waiter: &dyn Wait) -> Result<(), FsError> {
+    /// Returns the blocks in rows of files that were in use at a power cut. Deletes the other rows:
+    /// those of unnamed files, and beyond the end of a file.
+    pub(super) fn tails_to_restore(&self, waiter: &dyn Wait) -> Result<TailBlocks, FsError> {
         let (from, end) = key::tails();
-        match self.write_tails(waiter, self.tails_between(&from, &end)?) {
+        let (mut kept, mut last) = (TailBlocks::new(), None);
+        for ((ino, block), bytes) in self.tails_between(&from, &end)? {
+            let end = match last {
+                Some((of, end)) if of == ino => end,
+                _ => self.restored_size(ino)?.div_ceil(BLOCK),
+            };
+            last = Some((ino, end));
+            if block < end {
+                kept.insert((ino, block), bytes);
+            } else {
+                self.admit(waiter, Touched::Changed)?;
+                self.lock().rows.delete(key::tail(ino, block));
+            }
+        }
+        Ok(kept)
+    }
+
+    /// Size of a file, or 0 if it has no name.
+    fn restored_size(&self, ino: u64) -> Result<u64, FsError> {
+        match self.attributes(ino) {
+            Ok(file) => Ok(if self.reader.get(&key::orphan(ino))?.is_none() { file.size } else { 0 }),
+            Err(FsError::NotFound) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes `tails` to zones. If that fails, the file system is read-only.
+    pub(super) fn restore_tails(&self, waiter: &dyn Wait, tails: TailBlocks) -> Result<(), FsError> {
+        match self.write_tails(waiter, tails) {
             Err(FsError::NoSpace) => {
                 let why = "no zone has room for the data of the last syncs, which is still in the metadata";
                 self.lock().make_read_only_because(why.into());
                 Ok(())
             }
-            // A unit could be written nowhere.
+            // No zone took a unit.
             Err(FsError::ReadOnly(_)) => Ok(()),
             other => other,
         }
@@ -170,25 +206,11 @@ impl Shared {
                 data.extend(whole(bytes));
                 end += 1;
             }
-            let has_file = || Ok::<_, FsError>(self.reader.get(&key::orphan(ino))?.is_none());
-            let size = match self.attributes(ino) {
-                Ok(file) if has_file()? => file.size,
-                Ok(_) | Err(FsError::NotFound) => 0,
-                Err(error) => return Err(error),
-            };
-            data.truncate(size.saturating_sub(first * BLOCK) as usize);
-            let kept = first..first + (data.len() as u64).div_ceil(BLOCK);
+            data.truncate((self.attributes(ino)?.size - first * BLOCK) as usize);
             self.admit(waiter, Touched::Changed)?;
-            let _held = if kept.is_empty() { None } else { Some(self.hold(waiter, ino)?) };
-            {
-                let mut core = self.lock();
-                (kept.end..end).for_each(|block| core.rows.delete(key::tail(ino, block)));
-                if let Some(mut node) = core.nodes.here(ino) {
-                    node.note_logged(kept.clone());
-                }
-            }
-            if kept.is_empty() {
-                continue;
+            let _held = self.hold(waiter, ino)?;
+            if let Some(mut node) = self.lock().nodes.here(ino) {
+                node.note_logged(first..end);
             }
             let (payload, mut room) = (Payload::Bytes(&data), CallRoom::new(self));
             let written = self.put(waiter, ino, first * BLOCK, payload, Touched::Changed, &mut room)?;
@@ -218,32 +240,24 @@ impl Shared {
         }
     }
 
-    /// Replaces what was read from `offset` of a file by the blocks that are only in rows, or in a
-    /// write buffer that cannot be written any more.
-    pub(super) fn show_tails(&self, ino: u64, offset: u64, into: &mut [u8]) -> Result<(), FsError> {
+    /// Returns the newest data of blocks that is only in rows, or in a write buffer, because changes
+    /// are refused.
+    pub(super) fn kept_blocks(&self, ino: u64, range: &Range<u64>) -> Result<KeptBlocks, FsError> {
+        let tails = self.kept_tails(ino, range)?;
+        let mut kept: KeptBlocks =
+            tails.into_iter().map(|((_, block), bytes)| (block, whole(bytes))).collect();
         if self.nodes.take_changes() {
-            return Ok(());
+            return Ok(kept);
         }
-        let end = offset + into.len() as u64;
-        let range = offset / BLOCK..end.div_ceil(BLOCK);
-        let mut show = |block: u64, bytes: &[u8]| {
-            let begin = block * BLOCK;
-            let (from, to) = (begin.max(offset), (begin + BLOCK).min(end));
-            into[(from - offset) as usize..(to - offset) as usize]
-                .copy_from_slice(&bytes[(from - begin) as usize..(to - begin) as usize]);
-        };
-        for ((_, block), bytes) in self.kept_tails(ino, &range)? {
-            show(block, &whole(bytes));
-        }
-        let Some(node) = self.nodes.for_read(ino) else { return Ok(()) };
-        if let WriteBuffer::Here(tail) = &node.write_buffer
+        if let Some(node) = self.nodes.for_read(ino)
+            && let WriteBuffer::Here(tail) = &node.write_buffer
             && !tail.buf.is_empty()
         {
             let blocks = tail.range();
             let blocks = blocks.start.max(range.start)..blocks.end.min(range.end);
-            blocks.for_each(|block| show(block, tail.bytes_of(block)));
+            kept.extend(blocks.map(|block| (block, tail.bytes_of(block).to_vec())));
         }
-        Ok(())
+        Ok(kept)
     }
 }
 

@@ -119,10 +119,10 @@ impl FileSystem {
     ) -> Result<FileSystem, OpenError> {
         let shared = mount::open(volume, rows, superblock, options, has_data, waiter, Purpose::Use)?;
         let fs = FileSystem::attached(shared);
-        fs.0.restore_tails(waiter)?;
-        if fs.0.nodes.take_changes() {
-            fs.0.destroy_orphans(Some(waiter))?;
-        }
+        let tails = fs.0.tails_to_restore(waiter)?;
+        // Makes room for the tails.
+        fs.0.destroy_orphans(Some(waiter))?;
+        fs.0.restore_tails(waiter, tails)?;
         Ok(fs)
     }
 
@@ -142,8 +142,8 @@ impl FileSystem {
     ) -> Result<FileSystem, OpenError> {
         let shared = mount::open(volume, rows, superblock, options, true, waiter, Purpose::Look)?;
         let fs = FileSystem::attached(shared);
-        // In memory only, for what is free. Orphans have no names, so one that cannot be read does
-        // not disturb an inspection.
+        // In memory only, for the count of free blocks. Orphans have no names, so an unreadable one
+        // does not disturb an inspection.
         let _ = fs.0.destroy_orphans(None);
         fs.forbid_changes(why);
         Ok(fs)
@@ -257,7 +257,8 @@ impl FileSystem {
     /// Adds a name to a file, or gives an open unnamed file its first one.
     ///
     /// # Errors
-    /// [`FsError::IsDirectory`], [`FsError::Exists`].
+    /// [`FsError::IsDirectory`], [`FsError::Exists`]; [`FsError::Write`] if data of an unnamed file
+    /// was ever lost.
     pub fn link(&self, waiter: &dyn Wait, ino: u64, parent: u64, name: &[u8]) -> Result<(), FsError> {
         self.0.prefetch_file(ino);
         self.0.prefetch_name(parent, name);

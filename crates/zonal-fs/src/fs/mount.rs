@@ -31,14 +31,12 @@ use crate::format::{
     RowError, Superblock, key,
 };
 use crate::make::unit_blocks_max;
-use crate::space::Finding;
-use crate::space::ZoneOrder;
-use crate::space::cost::Need;
-use crate::space::credits::{Credits, Drive as ReserveBasis, Reserve};
+use crate::space::credits::{Drive as ReserveBasis, Reserve};
 use crate::space::load::ZoneAtMount;
 use crate::space::open::{LimitError, OPEN_MIN, OpenLimits, OpenZones, open_limit, plan_mount};
 use crate::space::zone::ZoneState;
 use crate::space::zones::ZoneBook;
+use crate::space::{self, Finding, ZoneOrder};
 use crate::store::backend::log::Log;
 use crate::store::{Rows, View};
 use crate::waiter::Wait;
@@ -298,7 +296,6 @@ fn core(
     }
     let kept = partial.iter().map(|(zone, _)| *zone).filter(|zone| !plan.finish.contains(zone));
     open.remount(kept, plan.steal);
-    let totals = book.totals();
     let zone_blocks = (superblock.capacity_sectors / u64::from(BLOCK_SECTORS)) as u32;
     let reserve = Reserve::of(ReserveBasis {
         zones: book.iter().filter(|(_, zone)| zone.state != ZoneState::Reserved).count() as u64,
@@ -306,7 +303,7 @@ fn core(
         zone_data: book.data_blocks(zone_blocks),
         option: superblock.reserved_blocks,
     });
-    let credit = Credits::new(Need { extents: totals.extents, available: totals.available }, reserve);
+    let credit = space::credits(&book, reserve);
     let readers = Readers::new(book.len());
     if book.count(ZoneState::Offline) > 0 {
         readers.note_lost();

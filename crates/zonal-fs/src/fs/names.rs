@@ -237,6 +237,10 @@ impl Core {
         if attributes.links == 0 && !self.is_used(ino) {
             return Err(FsError::NotFound);
         }
+        let losses = self.nodes.here(ino).and_then(|node| node.losses);
+        if let Some((_, why)) = losses.filter(|_| attributes.links == 0) {
+            return Err(FsError::Write { ino, why });
+        }
         if attributes.links == u32::MAX {
             return Err(FsError::TooManyLinks);
         }

@@ -139,8 +139,11 @@ impl Shared {
     /// Number of blocks of a file that are in memory or in flight.
     pub(super) fn waiting_blocks(&self, ino: u64) -> u64 {
         let pending = PendingBlocks::of(&self.nodes, ino);
-        // A row that cannot be read is an error for reads.
-        self.kept_tails(ino, &(0..u64::MAX)).map_or(0, |tails| pending.with(&tails).count())
+        match self.kept_tails(ino, &(0..u64::MAX)) {
+            Ok(tails) => pending.with(&tails).count(),
+            // Without blocks, copies would take the file for a hole and not meet the error.
+            Err(_) => pending.count().max(1),
+        }
     }
 
     /// Returns the first byte of this kind at or after `offset`.

@@ -3,6 +3,7 @@
 use super::core::{Core, Shared};
 use super::error::FsError;
 use super::fetch::{Buffers, Source, Span};
+use super::logged_tails::KeptBlocks;
 use super::map::{self, Mapped};
 use super::ranges::check_kind;
 use super::readers::Quick;
@@ -41,7 +42,7 @@ impl Target<'_> {
     }
 }
 
-/// Whether the caller of a read has the right to change the file's data.
+/// Right of a read's caller to change the file's data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Caller {
     HoldsFile,
@@ -94,13 +95,12 @@ impl Shared {
         if let Some(into) = &mut into {
             clear_holes(pinned.shown(self), offset, into);
         }
-        let mut result = fetch_all(self.source(), waiter, &pinned.spans, offset, into.as_deref_mut());
-        if let Some(into) = into {
-            result = result.and_then(|()| self.show_tails(ino, offset, into));
-            if result.is_err() {
-                // Some bytes may be wrong, or left in a buffer by an earlier read.
-                into.fill(0);
-            }
+        let result = fetch_all(self.source(), waiter, &pinned.spans, offset, into.as_deref_mut());
+        match (&result, into) {
+            // Some bytes may be wrong, or left in a buffer by an earlier read.
+            (Err(_), Some(into)) => into.fill(0),
+            (Ok(()), Some(into)) => show_kept(&pinned.kept, offset, into),
+            (_, None) => {}
         }
         self.unpin_spans(waiter, &pinned, &result)?;
         result.map(|()| length)
@@ -116,14 +116,14 @@ impl Shared {
         length: u64,
         show: impl FnOnce(&[&[u8]]) -> R,
     ) -> Result<R, FsError> {
-        if self.has_kept_tails(ino, &(offset / BLOCK..offset.saturating_add(length).div_ceil(BLOCK)))? {
-            let left = self.attributes(ino)?.size.saturating_sub(offset);
-            let mut bytes = vec![0; length.min(left) as usize];
+        let caller = Caller::HoldsNothing;
+        let Some(pinned) = self.pin_spans(caller, waiter, ino, offset, length)? else { return Ok(show(&[])) };
+        if !pinned.kept.is_empty() {
+            self.unpin_spans(waiter, &pinned, &Ok(()))?;
+            let mut bytes = vec![0; (pinned.end - offset) as usize];
             let read = self.read(waiter, ino, offset, Target::Bytes(&mut bytes))?;
             return Ok(show(&[&bytes[..read as usize]]));
         }
-        let caller = Caller::HoldsNothing;
-        let Some(pinned) = self.pin_spans(caller, waiter, ino, offset, length)? else { return Ok(show(&[])) };
         let mut batches = Vec::new();
         let mut left = &pinned.spans[..];
         let mut result = Ok(());
@@ -156,6 +156,28 @@ impl Shared {
         offset: u64,
         length: u64,
     ) -> Result<Option<PinnedSpans>, FsError> {
+        let Some(mut pinned) = self.pin_mapped(caller, waiter, ino, offset, length)? else { return Ok(None) };
+        // After the wait for writes in flight, because changes may be refused since one of them failed.
+        match self.kept_blocks(ino, &(offset / BLOCK..pinned.end.div_ceil(BLOCK))) {
+            Ok(kept) => {
+                pinned.kept = kept;
+                Ok(Some(pinned))
+            }
+            Err(error) => {
+                self.unpin_spans(waiter, &pinned, &Ok(()))?;
+                Err(error)
+            }
+        }
+    }
+
+    fn pin_mapped(
+        &self,
+        caller: Caller,
+        waiter: &dyn Wait,
+        ino: u64,
+        offset: u64,
+        length: u64,
+    ) -> Result<Option<PinnedSpans>, FsError> {
         let end = offset.saturating_add(length);
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
         let mut found = None;
@@ -169,7 +191,7 @@ impl Shared {
             quick = self.pin_without_core(ino, offset..end, found, &mut spans);
         }
         if let Quick::Pinned(end) = quick {
-            return Ok(Some(PinnedSpans { spans, end, is_quick: true }));
+            return Ok(Some(PinnedSpans { spans, end, is_quick: true, kept: KeptBlocks::new() }));
         }
         drop(self.lock_with_file(ino));
         let mut locked = self.lock_completed(caller, waiter, ino, &blocks)?;
@@ -188,7 +210,7 @@ impl Shared {
             None => map::extents(&core.rows, ino, &blocks)?,
         };
         let spans = core.pinned_spans(ino, &found, &blocks)?;
-        Ok(Some(PinnedSpans { spans, end, is_quick: false }))
+        Ok(Some(PinnedSpans { spans, end, is_quick: false, kept: KeptBlocks::new() }))
     }
 
     /// Ends a read with this result.
@@ -225,9 +247,11 @@ impl Shared {
                 let mark = *mark.get_or_insert(core.next_sequence);
                 found = core.unmapped_in(ino, blocks);
                 match found {
-                    // On a file system that refuses changes, these may never complete.
                     Unmapped::InFlight(last) if is_held || last < mark => {
-                        core.check_writable().map(|()| false)
+                        // On a file system that refuses changes, units may never complete. The call
+                        // itself sends a combined one.
+                        let has_pieces = core.nodes.here(ino).is_some_and(|node| node.combined > 0);
+                        if has_pieces { Ok(false) } else { core.check_writable().map(|()| false) }
                     }
                     _ => Ok(true),
                 }
@@ -245,12 +269,6 @@ impl Shared {
                 self.send_tail(waiter, ino)?;
             }
         }
-    }
-
-    /// True if blocks of a file are only in rows, or in a write buffer that cannot be written.
-    fn has_kept_tails(&self, ino: u64, blocks: &Range<u64>) -> Result<bool, FsError> {
-        let is_kept = || Ok(self.has_tail(ino) || !self.kept_tails(ino, blocks)?.is_empty());
-        if self.nodes.take_changes() { Ok(false) } else { is_kept() }
     }
 
     /// True if a file has a tail that no thread has taken.
@@ -316,6 +334,8 @@ struct PinnedSpans {
     end: u64,
     /// True if pinned without the core.
     is_quick: bool,
+    /// Blocks with newer data than the spans: see [`logged_tails`](super::logged_tails).
+    kept: KeptBlocks,
 }
 
 impl PinnedSpans {
@@ -366,6 +386,17 @@ fn clear_holes(spans: &[Span], offset: u64, into: &mut [u8]) {
         let hole = at.min(end)..from.clamp(at.min(end), end);
         into[(hole.start - offset) as usize..(hole.end - offset) as usize].fill(0);
         at = at.max(to);
+    }
+}
+
+/// Replaces bytes read from `offset` of a file by those of `kept` blocks.
+fn show_kept(kept: &KeptBlocks, offset: u64, into: &mut [u8]) {
+    let end = offset + into.len() as u64;
+    for (block, bytes) in kept {
+        let begin = block * BLOCK;
+        let (from, to) = (begin.max(offset), (begin + BLOCK).min(end));
+        into[(from - offset) as usize..(to - offset) as usize]
+            .copy_from_slice(&bytes[(from - begin) as usize..(to - begin) as usize]);
     }
 }
 

@@ -37,7 +37,7 @@ pub mod zones;
 mod world;
 
 use cost::Need;
-use credits::Credits;
+use credits::{Credits, Reserve};
 use open::{OpenZone, OpenZones};
 use victims::{Histogram, Pressure, Reason, needs_gc};
 use zonal_core::ZoneIndex;
@@ -146,6 +146,14 @@ pub fn pressure(book: &ZoneBook, open: &OpenZones, credits: &Credits, low_space:
 /// Number of writable blocks below which writers are paced by the collector.
 pub fn pace_mark(book: &ZoneBook, open: &OpenZones, credits: &Credits) -> u64 {
     victims::pace_mark(pressure(book, open, credits, 0))
+}
+
+/// Returns the credits of a book without writes in flight.
+pub fn credits(book: &ZoneBook, reserve: Reserve) -> Credits {
+    let mut credits = Credits::new(book.totals(), reserve);
+    // Blocks freed later pay it back first.
+    credits.lost(Need { extents: book.debt(), available: 0 });
+    credits
 }
 
 /// Checks each part, and the invariants between them. The list contains exactly the zones that are

@@ -222,6 +222,12 @@ impl ZoneBook {
         Need { extents: data.saturating_sub(kept), available }
     }
 
+    /// Number of live data blocks that exceed the space: they are packed closer than was reckoned, or
+    /// zones were lost.
+    pub fn debt(&self) -> u64 {
+        self.sums.kept.saturating_sub(self.sums.data)
+    }
+
     /// Opens a free zone.
     pub fn take_free(&mut self, order: ZoneOrder) -> Option<ZoneIndex> {
         let zone = match order {
@@ -357,14 +363,13 @@ impl ZoneBook {
     /// # Errors
     /// If the store did not have it.
     pub fn take_back(&mut self, zone: ZoneIndex, capacity: u32) -> Result<Need, BookError> {
-        let before = self.totals();
+        let before = (self.totals(), self.debt());
         self.change(zone, |z| {
             z.expect(zone, &[ZoneState::Reserved], "the return of a zone")?;
             *z = Zone::new(capacity, ZoneState::Free);
             Ok(())
         })?;
-        let Need { extents, available } = self.totals();
-        Ok(Need { extents: extents - before.extents, available: available - before.available })
+        Ok(difference((self.totals(), self.debt()), before))
     }
 
     /// Applies `rule`, and returns the decrease of the totals.
@@ -373,10 +378,9 @@ impl ZoneBook {
         zone: ZoneIndex,
         rule: impl FnOnce(&mut Zone) -> Result<(), BookError>,
     ) -> Result<Need, BookError> {
-        let before = self.totals();
+        let before = (self.totals(), self.debt());
         self.change(zone, rule)?;
-        let Need { extents, available } = self.totals();
-        Ok(Need { extents: before.extents.saturating_sub(extents), available: before.available - available })
+        Ok(difference(before, (self.totals(), self.debt())))
     }
 
     /// Pins the zone, so that it is not reset. A copy may have been read before its zone went
@@ -614,6 +618,12 @@ impl ZoneBook {
         assert_eq!(dead(&fresh), dead(self));
         assert!(self.dead.iter().all(|&(commit, zone)| self.freed_at[zone.0 as usize] == commit));
     }
+}
+
+/// Returns how much more space there is with some totals and debt than with others.
+fn difference((more, debt): (Need, u64), (less, more_debt): (Need, u64)) -> Need {
+    let extents = (more.extents + more_debt).saturating_sub(less.extents + debt);
+    Need { extents, available: more.available - less.available }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Full drives: a call fails for lack of space only if nothing will free some, and changes nothing
 //! then.
 
-use crate::common::{self, bytes, device, impatient, read_all, settle, volume};
+use crate::common::{self, bytes, device, fill_up, impatient, read_all, settle, volume};
 use std::ops::Range;
 use std::sync::Arc;
 use zonal_core::{DeviceError, Nanos, Op, ZoneIndex};
@@ -59,14 +59,7 @@ impl Made {
 
 /// Writes a file until no space is left.
 fn fill(fs: &FileSystem) {
-    let (ino, unit, mut at) = (file(fs, "filler"), bytes(99, UNIT * BLOCK), 0);
-    loop {
-        match fs.write(&impatient(), ino, at, Payload::Bytes(&unit)) {
-            Ok(written) => at += written,
-            Err(FsError::NoSpace) => break,
-            Err(other) => panic!("{other}"),
-        }
-    }
+    fill_up(fs, file(fs, "filler"), &bytes(99, UNIT * BLOCK));
     fs.sync(&impatient()).unwrap();
 }
 

@@ -2,7 +2,7 @@
 //! and the second are reported.
 
 use crate::common::interleaved::Interleaved;
-use crate::common::{bytes, device, read_all, settle, superblock, volume, waiter};
+use crate::common::{bytes, device, fill_up, read_all, settle, superblock, volume, waiter};
 use std::sync::Arc;
 use zonal_core::{DeviceError, Op, ZoneIndex};
 use zonal_fs::drive::Drive;
@@ -176,7 +176,7 @@ fn reads_from_an_offline_zone_fail_and_other_data_is_intact() {
     assert_eq!(fs.usage().offline, 0);
 }
 
-/// A file system with zone 0 offline since its collection: what it has there is lost, and no more.
+/// Checks a file system whose zone 0 went offline during its collection: only its data is lost.
 fn check_left(fs: &FileSystem, what: &str) {
     settle(fs);
     for n in 0..10 {
@@ -242,14 +242,7 @@ fn read_only_zone_on_a_full_drive_is_evacuated_once_space_is_free() {
     let (made, fs) = Made::new();
     let filler = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let chunk = data(99, ZONE);
-    let mut at = 0;
-    loop {
-        match fs.write(&waiter(), filler, at, Payload::Bytes(&chunk)) {
-            Ok(written) => at += written,
-            Err(FsError::NoSpace) => break,
-            Err(other) => panic!("{other}"),
-        }
-    }
+    let at = fill_up(&fs, filler, &chunk);
     fs.sync(&waiter()).unwrap();
     drop(fs);
     made.fall(0, Degraded::ReadOnly);

@@ -462,13 +462,5 @@ fn full_drive_under_constant_listing_stays_writable() {
 fn fill_with_data(fs: &FileSystem) {
     let waiter = waiter();
     let file = fs.create(&waiter, ROOT, b"data", &NewFile::new(FileKind::File, 0o644)).unwrap();
-    let data = bytes(3, 1 << 20);
-    for n in 0.. {
-        match fs.write(&waiter, file, n << 20, Payload::Bytes(&data)) {
-            Ok(length) if length == data.len() as u64 => {}
-            Ok(_) => return,
-            Err(error) if error.is_no_space() => return,
-            Err(error) => panic!("{error}"),
-        }
-    }
+    common::fill_up(fs, file, &bytes(3, 1 << 20));
 }

@@ -80,14 +80,7 @@ fn fill(fs: &FileSystem) -> usize {
     let waiter = common::impatient();
     let ino = fs.create(&waiter, ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let chunk = bytes(1, 13 * BLOCK);
-    let mut at = 0;
-    loop {
-        match fs.write(&waiter, ino, at, Payload::Bytes(&chunk)) {
-            Ok(written) => at += written,
-            Err(error) if error.is_no_space() => break,
-            Err(other) => panic!("{other}"),
-        }
-    }
+    common::fill_up(fs, ino, &chunk);
     fs.sync(&waiter).unwrap();
     let found = read_all(fs, ino).unwrap();
     assert!(found.chunks(chunk.len()).all(|piece| piece == &chunk[..piece.len()]));

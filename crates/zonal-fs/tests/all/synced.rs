@@ -1,6 +1,6 @@
 //! Cost of a small sync, and its result after a crash if the drive has lost data.
 
-use crate::common::{bytes, cases_of, device, read_all, volume, waiter};
+use crate::common::{bytes, cases_of, device, read_all, settle, volume, waiter};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -246,7 +246,7 @@ fn last_sync_counts_although_zones_that_it_left_without_data_were_reset() {
     assert!(fs.lookup(ROOT, b"gone").is_err());
 }
 
-/// Files of a random test, and what they hold.
+/// File of a random test, with its expected bytes.
 struct ModelFile {
     name: Vec<u8>,
     file: OpenFile,
@@ -364,7 +364,9 @@ fn synced_data_that_no_zone_takes_is_there_at_the_next_opening() {
     append(&fs, ino, 0..1000, &data);
     drive.fails_units.store(true, Ordering::Relaxed);
     append(&fs, ino, 1000..5000, &data);
-    // The end of the use sends the data.
+    // The read is the first to send the data.
+    let seen = fs.read_in_place(&waiter(), ino, 0, 5000, |pieces| pieces.concat()).unwrap();
+    assert!(seen == data);
     let closed = file.close(&waiter()).and_then(|()| fs.sync(&waiter()));
     let refused = fs.create(&waiter(), ROOT, b"g", &NewFile::new(FileKind::File, 0o644)).unwrap_err();
     assert!(closed.is_err() && refused.to_string().contains("next opening"), "{closed:?}: {refused}");
@@ -388,6 +390,16 @@ fn synced_data_in_a_write_buffer_is_read_once_changes_are_refused() {
 }
 
 #[test]
+fn synced_data_in_a_combined_unit_is_read_once_changes_are_refused() {
+    let (_drive, fs, file) = file_system(4);
+    let (ino, data) = (file.ino(), bytes(11, 3000));
+    append(&fs, ino, 0..3000, &data);
+    file.close(&waiter()).unwrap();
+    fs.forbid_changes("a test");
+    assert!(read_all(&fs, ino).unwrap() == data);
+}
+
+#[test]
 fn sync_without_changes_costs_nothing() {
     let (drive, fs, file) = file_system(0);
     append(&fs, file.ino(), 0..5000, &bytes(9, 5000));
@@ -397,10 +409,10 @@ fn sync_without_changes_costs_nothing() {
     assert_eq!(counts(), before);
 }
 
-/// Fills a drive, syncs a file while the room of its tail is all that is left, and crashes. Returns
-/// the file and its data.
-fn crash_of_a_full_drive() -> (Arc<Losing>, u64, Vec<u8>) {
-    let (drive, fs, file) = file_system_on("ram:size=64M,zone_size=1M,blocksize=4096");
+/// Fills a drive with `filler`, syncs a file while the room of its tail is all that is left, and
+/// crashes; `unlinks` the filler before. Returns the file and its data.
+fn crash_of_a_full_drive(unlinks: bool) -> (Arc<Losing>, u64, Vec<u8>) {
+    let (drive, fs, file) = file_system_on("ram:size=96M,zone_size=2M,blocksize=4096,zone_nr_conv=8");
     let (ino, data) = (file.ino(), bytes(7, 1 << 20));
     let filler = fs.create(&waiter(), ROOT, b"filler", &NewFile::new(FileKind::File, 0o644)).unwrap();
     let open = fs.open_file(filler).unwrap();
@@ -421,13 +433,18 @@ fn crash_of_a_full_drive() -> (Arc<Losing>, u64, Vec<u8>) {
     // A write that finds no space would send the tail.
     fill(8, 4096);
     append(&fs, ino, 5000..8000, &data);
+    assert_eq!(fs.waiting_blocks(ino), 2);
+    if unlinks {
+        fs.unlink(&waiter(), ROOT, b"filler").unwrap();
+        fs.fsync(&waiter(), ino).unwrap();
+    }
     crash(&drive, fs, (file, open));
     (drive, ino, data[..8000].to_vec())
 }
 
 #[test]
 fn full_drive_opens_after_a_crash_with_synced_data_in_rows() {
-    let (drive, ino, data) = crash_of_a_full_drive();
+    let (drive, ino, data) = crash_of_a_full_drive(false);
     let fs = mount(&drive);
     assert!(read_all(&fs, ino).unwrap() == data);
     fs.unlink(&waiter(), ROOT, b"filler").unwrap();
@@ -435,18 +452,33 @@ fn full_drive_opens_after_a_crash_with_synced_data_in_rows() {
     fs.check();
 }
 
-#[test]
-fn synced_data_in_rows_is_read_if_zones_were_lost_and_none_has_room() {
-    let (drive, ino, data) = crash_of_a_full_drive();
+/// Opens the file system on a drive whose zones with room have become read-only.
+fn mount_without_room(drive: Arc<Losing>) -> FileSystem {
     let fault = Arc::new(Fault::new(drive, Plan::default()));
     for zone in zonal_io::volume::report(&*fault, Sector(0), u32::MAX).unwrap() {
-        if zone.condition == ZoneCondition::Empty {
+        if !matches!(zone.condition, ZoneCondition::Full | ZoneCondition::NotWp) {
             fault.degrade(zone.zone, Degraded::ReadOnly).unwrap();
         }
     }
     let drive = Arc::new(Drive::new(volume(fault)));
-    let fs = open(&drive, &polling(Clock::start()), None, MountOptions::default()).unwrap();
+    open(&drive, &polling(Clock::start()), None, MountOptions::default()).unwrap()
+}
+
+#[test]
+fn synced_data_in_rows_is_read_if_zones_were_lost_and_none_has_room() {
+    let (drive, ino, data) = crash_of_a_full_drive(false);
+    let fs = mount_without_room(drive);
     assert!(read_all(&fs, ino).unwrap() == data);
     let refused = fs.create(&waiter(), ROOT, b"g", &NewFile::new(FileKind::File, 0o644)).unwrap_err();
     assert!(refused.to_string().contains("no zone has room"), "{refused}");
+}
+
+#[test]
+fn deleted_files_make_room_for_synced_data_at_an_opening() {
+    let (drive, ino, data) = crash_of_a_full_drive(true);
+    let fs = mount_without_room(drive);
+    assert!(read_all(&fs, ino).unwrap() == data);
+    fs.create(&waiter(), ROOT, b"g", &NewFile::new(FileKind::File, 0o644)).unwrap();
+    settle(&fs);
+    fs.check();
 }

@@ -176,7 +176,7 @@ fn link_over_with_a_failed_data_write_keeps_the_old_file() {
 }
 
 #[test]
-fn link_over_fails_after_a_loss_that_was_reported_before() {
+fn link_fails_after_a_loss_that_was_reported_before() {
     let (fs, new) = (writes_one_unit(), NewFile::new(FileKind::File, 0o640));
     let old = fs.create(&waiter(), ROOT, b"f", &new).unwrap();
     fs.write(&waiter(), old, 0, Payload::Bytes(&bytes(1, 5000))).unwrap();
@@ -189,6 +189,7 @@ fn link_over_fails_after_a_loss_that_was_reported_before() {
     fs.fsync(&waiter(), ino).unwrap();
     assert!(is_lost(fs.link_over(&waiter(), ino, ROOT, b"f")));
     assert!(is_lost(fs.link_over(&waiter(), ino, ROOT, b"f")));
+    assert!(is_lost(fs.link(&waiter(), ino, ROOT, b"g")));
     // Not even if no call uses it meanwhile, and a kernel keeps it.
     fs.know(ino).unwrap();
     file.close(&waiter()).unwrap();

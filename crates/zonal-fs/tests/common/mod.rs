@@ -200,6 +200,18 @@ pub fn read_all(fs: &FileSystem, ino: u64) -> Result<Vec<u8>, FsError> {
     Ok(bytes)
 }
 
+/// Writes `chunk` to a file over and over, from its start, until no space is left. Returns the end.
+pub fn fill_up(fs: &FileSystem, ino: u64, chunk: &[u8]) -> u64 {
+    let mut at = 0;
+    loop {
+        match fs.write(&impatient(), ino, at, Payload::Bytes(chunk)) {
+            Ok(written) => at += written,
+            Err(error) if error.is_no_space() => return at,
+            Err(other) => panic!("{other}"),
+        }
+    }
+}
+
 /// A call on a file system.
 #[derive(Clone, Debug)]
 pub enum FsStep {

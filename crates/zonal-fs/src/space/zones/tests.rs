@@ -1,3 +1,4 @@
+use super::super::credits::Reserve;
 use super::super::error::{Fault, Finding};
 use super::super::load::ZoneAtMount;
 use super::*;
@@ -141,6 +142,21 @@ fn data_packed_closer_than_was_reckoned_are_no_corruption() {
     assert_eq!((book.victim(), book.histogram()[10]), (None, 1));
     assert_eq!(book.lose(zone, Lost::Offline), Ok(Need { extents: 0, available: 0 }));
     book.check();
+}
+
+/// Freed blocks are credit only beyond the debt.
+#[test]
+fn data_packed_closer_than_was_reckoned_on_a_full_drive_are_a_debt() {
+    let mut book = empty(1);
+    let zone = fill(&mut book, 99);
+    let mut credits = crate::space::credits(&book, Reserve { extents: 0, available: 0 });
+    assert_eq!((book.totals().extents, book.debt()), (0, 9));
+    for blocks in [50, 49] {
+        book.free(zone, blocks, 1).unwrap();
+        credits.freed(blocks.into());
+        assert_eq!(credits.total().extents, book.totals().extents);
+    }
+    assert_eq!((book.totals().extents, book.debt()), (90, 0));
 }
 
 #[test]

@@ -484,7 +484,7 @@ impl<'a> Opening<'a> {
         Ok(is_it && self.note(spot, head).is_some())
     }
 
-    /// True if all pages of `batch` are what was written.
+    /// True if all pages of `batch` have their listed sums.
     fn is_whole(&self, batch: u64) -> Result<bool, BackendError> {
         for (_, found) in self.of_batch(batch) {
             let Found { spot, beginning, part } = found;
