@@ -130,9 +130,14 @@ impl Caller<'_> {
             let at = match (sent.op, ends.remove(&sent.token)) {
                 (Op::Append, Some(Ok(Output::Appended(at)))) => at,
                 (Op::Write, Some(Ok(Output::Done))) => sent.at.unwrap(),
-                (op, end) => panic!("{op:?}: {end:?}"),
+                (op, end) => panic!("{}: {op:?}: {end:?}", self.volume.mode().0),
             };
-            assert_eq!(sent.at.unwrap_or(at), at, "an append takes the place after the requests before it");
+            assert_eq!(
+                sent.at.unwrap_or(at),
+                at,
+                "{}: an append takes the place after the requests before it",
+                self.volume.mode().0
+            );
             (sent, at)
         };
         (self.sent.into_iter().map(placed).collect(), self.refused)

@@ -303,7 +303,7 @@ fn core(
         zone_data: book.data_blocks(zone_blocks),
         option: superblock.reserved_blocks,
     });
-    let credit = space::credits(&book, reserve);
+    let credit = space::initial_credits(&book, reserve);
     let readers = Readers::new(book.len());
     if book.count(ZoneState::Offline) > 0 {
         readers.note_lost();

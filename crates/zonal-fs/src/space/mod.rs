@@ -149,7 +149,7 @@ pub fn pace_mark(book: &ZoneBook, open: &OpenZones, credits: &Credits) -> u64 {
 }
 
 /// Returns the credits of a book without writes in flight.
-pub fn credits(book: &ZoneBook, reserve: Reserve) -> Credits {
+pub fn initial_credits(book: &ZoneBook, reserve: Reserve) -> Credits {
     let mut credits = Credits::new(book.totals(), reserve);
     // Blocks freed later pay it back first.
     credits.lost(Need { extents: book.debt(), available: 0 });

@@ -97,7 +97,7 @@ impl SpaceModel {
         let found = (0..zones).map(|_| found(capacity, 0, 0));
         let book = ZoneBook::load(UNIT, found).expect("a new drive");
         let limit = open_limit(OpenLimits { option: Some(4), device: None, zones }).expect("enough zones");
-        let credits = super::credits(&book, reserve(&book));
+        let credits = super::initial_credits(&book, reserve(&book));
         let contents = vec![BTreeSet::new(); zones as usize];
         let (map, durable) = (Map::new(), Map::new());
         let open = OpenZones::new(limit);
@@ -356,7 +356,7 @@ impl SpaceModel {
         let kept = partial.into_iter().map(|z| z.0).filter(|zone| !plan.finish.contains(zone));
         self.open = OpenZones::new(self.open.max());
         self.open.remount(kept, plan.steal);
-        self.credits = super::credits(&self.book, reserve(&self.book));
+        self.credits = super::initial_credits(&self.book, reserve(&self.book));
     }
 
     fn check(&self) {

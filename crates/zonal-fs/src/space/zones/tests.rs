@@ -149,7 +149,7 @@ fn data_packed_closer_than_was_reckoned_are_no_corruption() {
 fn data_packed_closer_than_was_reckoned_on_a_full_drive_are_a_debt() {
     let mut book = empty(1);
     let zone = fill(&mut book, 99);
-    let mut credits = crate::space::credits(&book, Reserve { extents: 0, available: 0 });
+    let mut credits = crate::space::initial_credits(&book, Reserve { extents: 0, available: 0 });
     assert_eq!((book.totals().extents, book.debt()), (0, 9));
     for blocks in [50, 49] {
         book.free(zone, blocks, 1).unwrap();
