@@ -447,5 +447,7 @@ fn device_without_news_is_found() {
     let liar = Liar::over(Lie::NoNews, opened(&format!("image:{},threads=2", path.display())));
     let options = Options { patience: Duration::from_millis(100), steps: 50, ..Options::default() };
     let report = check(&liar, &options);
-    assert_eq!(report.violation().map(|(name, _)| name), Some("wake-ups"), "{report}");
+    // The check of the wake-ups always finds it. An earlier check does too, where the completion
+    // comes between its last poll and its sleep.
+    assert!(report.violation().is_some(), "{report}");
 }
