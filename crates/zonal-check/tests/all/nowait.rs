@@ -149,6 +149,8 @@ impl Caller<'_> {
 fn work(volume: &Volume, thread: u64, places: &[Mutex<u64>]) -> (Vec<(Sent, Sector)>, u64) {
     let mut caller = Caller::new(volume, thread);
     let is_native = volume.mode().0 == WriteMode::Append;
+    // Its scheduler sorts by address, and an append has that of its zone.
+    let sorts = volume.mode().0 == WriteMode::ZoneLock;
     for n in 0..EACH {
         let (sectors, waits) = (1 + (n % 4) as u32, n % 7 == 0);
         if n % 3 == 2 {
@@ -166,7 +168,7 @@ fn work(volume: &Volume, thread: u64, places: &[Mutex<u64>]) -> (Vec<(Sent, Sect
         match n % 5 {
             // Native appends of several threads may overtake each other.
             0 if is_native => caller.send(Op::Append, Sector(zone * ZONE), sectors, waits, None),
-            0 => caller.send(Op::Append, Sector(zone * ZONE), sectors, waits, Some(at)),
+            0 if !sorts => caller.send(Op::Append, Sector(zone * ZONE), sectors, waits, Some(at)),
             _ => caller.send(Op::Write, at, sectors, waits, Some(at)),
         }
         *place += u64::from(sectors);

@@ -23,7 +23,8 @@ pub enum WriteMode {
     /// Issued as submitted, without plugs; ordering is up to the caller. For comparison.
     Direct,
     /// Through a deadline scheduler that locks the zone of each write, the design before plugs.
-    /// Requests are sorted by address and hold a tag while they wait. Appends are emulated. For
+    /// Requests are sorted by address and hold a tag while they wait. Appends are emulated, and
+    /// sorted by the address of their zone: an append overtakes a positional write that waits. For
     /// comparison.
     ZoneLock,
     /// Plugged: one write per zone at the device. Appends are emulated.
