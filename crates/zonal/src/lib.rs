@@ -80,6 +80,8 @@
 //! - [`volume`]: the write path, its modes and options. [`image`]: drives in files.
 //! - [`fs`]: the file system. [`sim`]: drives in virtual time. [`nvme`]: drives over NVMe/TCP, and
 //!   the target.
+//! - `bench`, with the feature of that name: jobs in fio's language, and their simulation in virtual
+//!   time (`bench::simulate`).
 //! - The directory `examples`: appends from many threads, failed writes, drives with few open
 //!   zones, an event loop, files, and a wrapper that issues its own commands.
 //!
@@ -93,7 +95,7 @@
 //! ```
 //!
 //! The feature `program`, on by default, adds the program `zonal` and its dependencies. Libraries
-//! do not need it.
+//! do not need it. The feature `bench` adds the module `bench`.
 
 #![forbid(unsafe_code)]
 
@@ -136,6 +138,8 @@ mod write_path;
 pub use exit::{CLOSED_PIPE, Exit, Failure, INTERRUPTED, TERMINATED};
 #[cfg(feature = "program")]
 pub use program::{fuzz_archive, run};
+#[cfg(feature = "bench")]
+pub use zonal_bench as bench;
 pub use zonal_core::{
     DeviceError, Geometry, Nanos, Op, Personality, RequestError, SECTOR_BYTES, Sector, Sectors,
     ZoneCondition, ZoneDescriptor, ZoneError, ZoneIndex, ZoneType,

@@ -13,6 +13,7 @@ mod replay;
 mod rounds;
 mod run;
 mod series;
+mod simulate;
 #[path = "../support/mod.rs"]
 mod support;
 mod trace;

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
+use zonal::bench::{Detail, simulate};
 use zonal_check::program;
+use zonal_io::volume::WriteMode;
 
 const JOB: &str = "--name=x --rw=write --zonemode=zbd --bs=4k --size=1z --io_size=64k";
 
@@ -230,6 +232,18 @@ fn interrupted_replay_writes_its_results_and_leaves_no_socket() {
     assert_eq!(output.status.code(), Some(130), "{}", said(&output));
     assert!(printed(&output).contains("interrupted before the end of the trace"), "{}", printed(&output));
     assert!(sockets(dir).is_empty());
+}
+
+#[test]
+fn library_measures_what_the_program_does() {
+    let dir = drive();
+    let job = "[x]\nrw=randwrite\nbs=64k\niodepth=16\nsize=8z\nio_size=64M\nzonemode=zbd\nmax_open_zones=4\n";
+    fs::write(dir.path().join("job"), job).unwrap();
+    let output = run(dir.path(), "bench job --device sim:zns-1t --write-mode append --output-format json");
+    assert!(output.status.success(), "{}", said(&output));
+    let report = simulate(job, "sim:zns-1t", Some(WriteMode::Append)).unwrap();
+    let jobs = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap()["jobs"].take();
+    assert_eq!(jobs(&printed(&output)), jobs(&report.to_json(Detail::Plain)));
 }
 
 /// Switches the mode of a run on a simulated drive repeatedly, once it has submitted `requests`
