@@ -149,7 +149,7 @@ impl Caller<'_> {
 fn work(volume: &Volume, thread: u64, places: &[Mutex<u64>]) -> (Vec<(Sent, Sector)>, u64) {
     let mut caller = Caller::new(volume, thread);
     let is_native = volume.mode().0 == WriteMode::Append;
-    // Its scheduler sorts by address, and an append has that of its zone.
+    // The scheduler of this mode sorts by address, and an append has the address of its zone.
     let sorts = volume.mode().0 == WriteMode::ZoneLock;
     for n in 0..EACH {
         let (sectors, waits) = (1 + (n % 4) as u32, n % 7 == 0);
